@@ -1,0 +1,1 @@
+"""Leadline: finds out why a Triton kernel is slow and proves the rewrite."""

@@ -1,0 +1,62 @@
+"""Counterfactual probes as pure data: facts to grant, the signature to watch, the direction expected."""
+
+from leadline.model.base import Record
+
+
+class Divisible(Record, tag="divisible"):
+    """The integer or pointer argument is known to be a multiple of 16."""
+
+    argument: str
+
+    def describe(self) -> str:
+        return f"{self.argument} % 16 == 0"
+
+
+class Constant(Record, tag="constant"):
+    """The argument is a constexpr with this value (its value in the launch when `value` is None)."""
+
+    argument: str
+    value: int | float | bool | None = None
+
+    def describe(self) -> str:
+        return f"{self.argument} constexpr" + ("" if self.value is None else f" = {self.value}")
+
+
+class Option(Record, tag="option"):
+    """A compile option: num_warps, num_stages, maxnreg."""
+
+    name: str
+    value: int
+
+    def describe(self) -> str:
+        return f"{self.name} = {self.value}"
+
+
+class SourceEdit(Record, tag="source_edit"):
+    """The kernel's file with this text instead; `label` says what was changed. Launch arguments are matched by name."""
+
+    text: str
+    label: str
+
+    def describe(self) -> str:
+        return self.label
+
+
+Fact = Divisible | Constant | Option | SourceEdit
+
+
+class Probe(Record):
+    """Grant all `grants`, compile, and read `signature`; then leave one out at a time when there are several.
+
+    `signature` is a counter name (see docs/signatures.md), optionally restricted to a source line. `stage` is where compiling stops:
+    "ttgir" (0.1 s) or "sass" (the whole pipeline). `expect` is how the signature must move for the claim to hold.
+    """
+
+    claim: str
+    grants: tuple[Fact, ...]
+    signature: str
+    expect: str = "decrease"  # decrease | increase | zero | nonzero
+    line: int = 0
+    stage: str = "ttgir"
+    held_equal: tuple[str, ...] = ()
+    launch: int = 0
