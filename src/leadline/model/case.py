@@ -40,7 +40,8 @@ class Argument(Record):
     name: str
     type: str
     tensor: TensorSpec | None = None
-    value: int | float | bool | str | None = None  # scalars and constexprs; a constexpr of another kind is given by its repr
+    # Scalars and constexprs. Other constexprs are text: "tl.float16" for a dtype, "jit:<module or file>:<name>" for a @triton.jit function.
+    value: int | float | bool | str | None = None
     constexpr: bool = False
     folded: bool = False
     divisible: int = 1
@@ -53,6 +54,7 @@ class Launch(Record):
     kernel: str  # function name
     kernel_file: str
     kernel_line: int  # line of `def`
+    kernel_module: str  # importable module name, "" when the kernel lives in the user's file itself
     call_file: str
     call_line: int
     grid: tuple[int, int, int]
