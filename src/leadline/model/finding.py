@@ -1,6 +1,7 @@
 """Hypotheses, findings and rewrites."""
 
 from leadline.model.base import Record, Span
+from leadline.model.evidence import Evidence
 from leadline.model.probe import Probe
 
 GRADES = ("suspected", "observed", "located", "confirmed", "verified")
@@ -30,7 +31,9 @@ class Hypothesis(Record):
     launch: int = -1
     key: str = ""
     prediction: str = ""
-    evidence: tuple[str, ...] = ()  # ids
+    facts: tuple[Evidence, ...] = ()  # evidence for, as the rule read it; the engine gives it ids
+    counter: tuple[Evidence, ...] = ()  # evidence against
+    evidence: tuple[str, ...] = ()  # ids, filled by the engine
     against: tuple[str, ...] = ()
     grade: str = "suspected"
     refuted: str = ""  # the reason, when evidence refuted it

@@ -56,6 +56,28 @@ class LaunchSample(Record):
     note: str = ""  # why parts are missing
 
 
+class LaunchCost(Record):
+    """A coarse static prediction for one launch, used only to rank. All times in us, predicted.
+
+    `dram_us`: sector-level bytes over DRAM bandwidth; `l2_us`: all requested sectors over L2 bandwidth; `compute_us`: dot and other
+    operations over their rates on the multiprocessors the grid fills; `latency_us`: the longest chain of dependent iterations of one
+    program, times waves; `launch_us`: launch latency. `fill`: programs per multiprocessor; `total_us`: their combination.
+    """
+
+    launch: int
+    dram_us: float = 0.0
+    l2_us: float = 0.0
+    compute_us: float = 0.0
+    latency_us: float = 0.0
+    launch_us: float = 0.0
+    total_us: float = 0.0
+    fill: float = 1.0
+    waves: float = 1.0
+    bytes_moved: float = 0.0
+    bytes_unique: float = 0.0
+    flops: float = 0.0
+
+
 class Ceilings(Record):
     """What a device can do, measured or (predicted=True) from a table."""
 
