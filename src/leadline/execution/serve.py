@@ -1,0 +1,167 @@
+"""The worker process: `python -m leadline.execution.serve FD_IN FD_OUT` answers calls until its parent is gone.
+
+User code runs in here. It may print, close descriptor 1, call sys.exit or leave threads behind: none of that reaches the protocol,
+which has two descriptors of its own.
+"""
+
+import ctypes
+import faulthandler
+import importlib
+import os
+import signal
+import sys
+import sysconfig
+import traceback
+import types
+import typing
+from pathlib import Path
+
+import msgspec
+
+import leadline
+from leadline import errors
+from leadline.execution.protocol import HEADER, RESULT_LIMIT, Answer, Call, Failure, Hello, frame
+
+MESSAGE_LIMIT = 4000
+_PR_SET_PDEATHSIG = 1
+
+
+def main(fd_in: int, fd_out: int) -> None:
+    """Read calls from `fd_in`, run them one after the other, write answers to `fd_out`."""
+    for fd in (fd_in, fd_out):
+        os.set_inheritable(fd, False)  # compilers that user code starts must not hold the pipe open
+    os.environ.pop("PYTHONSAFEPATH", None)
+    _die_with_parent()
+    _limit_memory()
+    faulthandler.enable()  # a crash leaves its Python stack in the log
+    pid = os.getpid()
+    _write(fd_out, frame(msgspec.msgpack.encode(Hello(pid=pid, python=sys.version.split()[0]))))
+    while (body := _read_frame(fd_in)) is not None:
+        answer = frame(answer_call(body))
+        if os.getpid() != pid:  # user code forked and its child came back here
+            os._exit(0)
+        _write(fd_out, answer)
+    os._exit(0)  # without waiting for threads that user code left
+
+
+def answer_call(body: bytes) -> bytes:
+    """Run one encoded `Call`; every exception, SystemExit too, becomes a `Failure`."""
+    try:
+        call = msgspec.msgpack.decode(body, type=Call)
+        function = _find(call.function)
+        result = function(msgspec.msgpack.decode(call.request, type=_request_type(function)))
+        encoded = msgspec.msgpack.encode(result)
+        if len(encoded) > RESULT_LIMIT - 1024:
+            message = f"the result of {call.function} has {len(encoded)} bytes; at most {RESULT_LIMIT} fit"
+            return msgspec.msgpack.encode(Answer(failure=Failure(kind="ResultTooLarge", message=message)))
+        return msgspec.msgpack.encode(Answer(result=msgspec.Raw(encoded)))
+    except BaseException as error:
+        return msgspec.msgpack.encode(Answer(failure=describe_exception(error)))
+
+
+def describe_exception(error: BaseException) -> Failure:
+    """The exception as one line, and the innermost line of user code it came through (`file:line`, or nothing)."""
+    if isinstance(error, errors.LeadlineError):
+        known = next(c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c)
+        return Failure(kind=type(error).__name__, message=error.what, error=known, where=error.where, remedy=error.remedy)
+    traceback.print_exception(error)  # to the log
+    try:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    except Exception:
+        lines = []
+    return Failure(kind=type(error).__name__, message=(lines[0] if lines else "")[:MESSAGE_LIMIT], where=user_frame(error))
+
+
+def user_frame(error: BaseException) -> str:
+    """`file:line` of the innermost frame that lies in user code: not in leadline, torch, triton or the standard library."""
+    found = ""
+    for entry in traceback.extract_tb(error.__traceback__):
+        if is_user_file(entry.filename):
+            found = f"{original_path(entry.filename)}:{entry.lineno}"
+    return found
+
+
+def is_user_file(path: str) -> bool:
+    """Whether `path` is a real file outside leadline, torch, triton, their numeric companions and the standard library."""
+    if path.startswith("<"):
+        return False
+    real = os.path.realpath(path)
+    if any(real.startswith(root + os.sep) for root in _foreign_roots()):
+        return False
+    standard = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
+    return not (real.startswith(standard) and "site-packages" not in real[len(standard) :])
+
+
+def original_path(path: str) -> str:
+    """The user's file that a content-named temporary file stands for, or `path` itself."""
+    modules = sys.modules.get("leadline.execution.modules")
+    return modules.ORIGINS.get(path, path) if modules else path
+
+
+def _foreign_roots() -> list[str]:
+    roots = [os.path.realpath(Path(leadline.__file__).parent)]
+    for name in ("torch", "triton", "numpy", "msgspec"):
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        if file:
+            roots.append(os.path.realpath(Path(file).parent))
+    return roots
+
+
+def _find(name: str) -> types.FunctionType:
+    module, _, attribute = name.partition(":")
+    function = getattr(importlib.import_module(module), attribute, None)
+    if not callable(function):
+        raise errors.InternalError(f"worker function {name} does not exist")
+    return typing.cast(types.FunctionType, function)
+
+
+def _request_type(function: types.FunctionType) -> typing.Any:
+    hints = typing.get_type_hints(function)
+    hints.pop("return", None)
+    return next(iter(hints.values()), typing.Any)
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to kill this process when the parent dies; a no-op where the system has no prctl."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+    expected = os.environ.pop("LEADLINE_WORKER_PARENT", "")
+    if expected and os.getppid() != int(expected):  # it died before prctl was called
+        os._exit(1)
+
+
+def _limit_memory() -> None:
+    limit = os.environ.pop("LEADLINE_WORKER_MEMORY", "")
+    if limit:
+        import resource
+
+        # RLIMIT_DATA counts private writable memory only: reserving address space, as torch and CUDA do, stays free.
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit), int(limit)))
+
+
+def _read_frame(fd: int) -> bytes | None:
+    header = _read(fd, HEADER)
+    return None if header is None else _read(fd, int.from_bytes(header, "big"))
+
+
+def _read(fd: int, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        part = os.read(fd, min(size - len(data), 1 << 20))
+        if not part:
+            return None
+        data += part
+    return bytes(data)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
