@@ -1,1 +1,1 @@
-"""TODO."""
+"""From evidence to ranked findings: escalation over the four levels, grades, causal chains, limits."""

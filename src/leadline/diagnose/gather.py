@@ -1,0 +1,174 @@
+"""Gets evidence for one case: starts the workers, asks them, and turns what cannot be had into `Unavailable`.
+
+The engine sees only the `Gatherer` protocol, so recorded evidence can stand in for all of this.
+"""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from leadline.backends.base import Backend, CompileRequest, ExplainRequest, Explanation, ProbeRequest, select
+from leadline.collect import ceilings, floor, sampling_request, source
+from leadline.errors import KernelError, LeadlineError, WorkerError
+from leadline.execution.store import Store
+from leadline.execution.worker import Worker
+from leadline.ingest.requests import TraceRequest
+from leadline.model import (
+    Ceilings,
+    Compiled,
+    KernelCase,
+    Launch,
+    LaunchCost,
+    LaunchSample,
+    Limit,
+    Probe,
+    ProbeOutcome,
+    Profile,
+    SourceFacts,
+    Trace,
+    Unavailable,
+    content_hash,
+)
+
+T = TypeVar("T")
+
+
+class Gatherer(Protocol):
+    """What the engine may ask for. Every answer is a record; absent evidence is an `Unavailable`."""
+
+    def source(self, trace: Trace | None) -> SourceFacts: ...
+    def trace(self, case_name: str) -> Trace: ...
+    def samples(self, launches: tuple[Launch, ...]) -> tuple[LaunchSample, ...] | Unavailable: ...
+    def ceilings(self) -> Ceilings: ...
+    def limit(self, trace: Trace, samples: dict[int, LaunchSample]) -> Limit: ...
+    def cost(self, launch: Launch, sample: LaunchSample) -> LaunchCost: ...
+    def profile(self, case_name: str) -> Profile | Unavailable: ...
+    def compile(self, launches: Iterable[Launch]) -> dict[int, Compiled | Unavailable]: ...
+    def explain(self, launch: Launch) -> Explanation | Unavailable: ...
+    def probe(self, probe: Probe, launch: Launch) -> ProbeOutcome | Unavailable: ...
+
+
+class Workers:
+    """The three processes of a session, started when first used, shared by all rounds."""
+
+    def __init__(self, *, folder: str, device: bool) -> None:
+        # A candidate is written elsewhere than the user's file, but imports its neighbours all the same.
+        path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH", "")]))
+        common = {"PYTHONPATH": path, "TRITON_DEFAULT_FP_FUSION": "1"}
+        self.compile = Worker("compile", environment=common)
+        self.interpret = Worker("interpret", environment={**common, "TRITON_INTERPRET": "1"})
+        self.device = Worker("device", environment=common) if device else None
+
+    def close(self) -> None:
+        for worker in (self.compile, self.interpret, self.device):
+            if worker is not None:
+                worker.close()
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LiveGatherer:
+    """Asks the workers. Compiles, explanations and probes are kept in the store by the content of the request."""
+
+    def __init__(self, case: KernelCase, workers: Workers, store: Store, *, target: str, versions: dict[str, str]) -> None:
+        self.case, self.workers, self.store, self.target = case, workers, store, target
+        self.backend: Backend = select(target)
+        self._versions = content_hash(versions)
+        self._device_ceilings: Ceilings | None = None
+        self._pool = ThreadPoolExecutor(2)
+        self._early: Future[object] | None = None
+
+    def source(self, trace: Trace | None) -> SourceFacts:
+        files: dict[str, str] = {}
+        for launch in trace.launches if trace else ():
+            if launch.kernel_file not in files and launch.kernel_file != self.case.path:
+                try:
+                    files[launch.kernel_file] = Path(launch.kernel_file).read_text(encoding="utf-8")
+                except OSError:
+                    continue
+        return source.read(self.case, files)
+
+    def trace(self, case_name: str) -> Trace:
+        request = TraceRequest(case=self.case, case_name=case_name, target=self.target)
+        if self._early is None:  # the interpreter's process imports torch while the other traces
+            self._early = self._pool.submit(self._wake)
+        return self.workers.compile.call("leadline.ingest.dry:trace", request, Trace, timeout=120)
+
+    def _wake(self) -> None:
+        try:
+            self.workers.interpret.call("leadline.collect.sampling:warm", sampling_request.Nothing(), bool, timeout=60)
+        except LeadlineError:
+            return  # whoever needs the worker will meet the same error and report it
+
+    def samples(self, launches: tuple[Launch, ...]) -> tuple[LaunchSample, ...] | Unavailable:
+        request = sampling_request.SampleRequest(case=self.case, launches=launches)
+        try:
+            return self.workers.interpret.call("leadline.collect.sampling:sample", request, tuple[LaunchSample, ...], timeout=60)
+        except WorkerError as error:
+            return Unavailable(what="addresses of sampled programs", reason=error.what, remedy="see leadline doctor")
+        except KernelError as error:
+            return Unavailable(what="addresses of sampled programs", reason=str(error), remedy="run the small cases in the interpreter")
+
+    def ceilings(self) -> Ceilings:
+        return self._device_ceilings or ceilings.predicted(self.target)
+
+    def limit(self, trace: Trace, samples: dict[int, LaunchSample]) -> Limit:
+        return floor.limit(trace, samples, self.ceilings())
+
+    def cost(self, launch: Launch, sample: LaunchSample) -> LaunchCost:
+        return floor.launch_cost(launch, sample, self.ceilings())
+
+    def profile(self, case_name: str) -> Profile | Unavailable:
+        if self.workers.device is None:
+            return Unavailable(what="device timing (level 2)", reason="no CUDA device here", remedy="run on a machine with a device")
+        from leadline.collect.timing_request import ProfileRequest
+
+        request = ProfileRequest(case=self.case, case_name=case_name, store=str(self.store.home))
+        try:
+            profile = self.workers.device.call("leadline.collect.timing:profile", request, Profile, timeout=180)
+        except WorkerError as error:
+            return Unavailable(what="device timing (level 2)", reason=error.what, remedy="see leadline doctor")
+        self._device_ceilings = profile.ceilings
+        return profile
+
+    def compile(self, launches: Iterable[Launch]) -> dict[int, Compiled | Unavailable]:
+        out: dict[int, Compiled | Unavailable] = {}
+        for launch in launches:
+            request = CompileRequest(launch=launch, target=self.target, store=str(self.store.blobs))
+            out[launch.index] = self._kept("compile", request, launch, Compiled)
+        return out
+
+    def explain(self, launch: Launch) -> Explanation | Unavailable:
+        return self._kept("explain", ExplainRequest(launch=launch, target=self.target), launch, Explanation)
+
+    def probe(self, probe: Probe, launch: Launch) -> ProbeOutcome | Unavailable:
+        return self._kept("probe", ProbeRequest(probe=probe, launch=launch, target=self.target), launch, ProbeOutcome)
+
+    def _kept(self, what: str, request: msgspec.Struct, launch: Launch, result: type[T]) -> T | Unavailable:
+        """Call the back-end's function for `what`, or return its stored answer to the same request on the same texts."""
+        text = self.case.source if launch.kernel_file == self.case.path else _text(launch.kernel_file)
+        key = f"{what}:{content_hash(request, 32)}:{content_hash(text)}:{self._versions}"
+        kept = self.store.cached(key)
+        if kept is not None:
+            return msgspec.msgpack.decode(kept, type=result)
+        try:
+            answer = self.workers.compile.call(self.backend.functions[what], request, result, timeout=180)
+        except WorkerError as error:
+            return Unavailable(what=f"{what} of {launch.kernel}", reason=error.what, remedy="see leadline doctor")
+        self.store.remember(key, msgspec.msgpack.encode(answer))
+        return answer
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""
