@@ -1,1 +1,1 @@
-"""TODO."""
+"""Compiler IR text turned into structure: operations, layouts, source locations. Knows MLIR, not Triton's Python."""

@@ -1,1 +1,11 @@
-"""TODO."""
+"""The back-end for GPUs that upstream Triton compiles for: NVIDIA ahead of time to SASS, AMD to assembly text."""
+
+
+class NvidiaBackend:
+    """Ahead-of-time compiling, pass stepping and probing with the installed triton; needs no device."""
+
+    name = "nvidia"
+    targets = ("cuda:*", "hip:gfx*")
+    compile_function = "leadline.backends.nvidia.compile:compile_launch"
+    explain_function = "leadline.backends.nvidia.passes:explain"
+    probe_function = "leadline.backends.nvidia.probe:run_probe"
