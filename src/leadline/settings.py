@@ -1,6 +1,6 @@
 """What the user asked for: `[tool.leadline]`, the environment, and the options record of each command.
 
-Precedence, strongest first: command line, environment (`LEADLINE_HOME`, `NO_COLOR`), the nearest `pyproject.toml`, defaults.
+Strongest first: command line, environment (`LEADLINE_HOME`, `NO_COLOR`), the nearest `pyproject.toml`, defaults.
 """
 
 import difflib
@@ -26,9 +26,10 @@ Progress = Callable[[str, int, int], None]
 
 
 class Settings(Record):
-    """`[tool.leadline]` of the nearest pyproject.toml upward of the target, completed with defaults and the environment.
+    """`[tool.leadline]` of the nearest pyproject.toml upward of the target, completed from environment and defaults.
 
-    `budget_s` is in seconds; `threshold` is the smallest speedup worth accepting (1.03 = 3 % faster); `source` is the file read.
+    `budget_s` is in seconds; `threshold` is the smallest speedup worth accepting (1.03 = 3 % faster); `source` is the
+    file read, "" when there is none.
     """
 
     target: str = "cuda:90"
@@ -44,10 +45,10 @@ class Settings(Record):
 
 
 class DiagnoseOptions(Record):
-    """One `leadline diagnose`. `target_file` is TARGET as typed: `file.py`, `file.py::kernel`, a recorded case or a run id.
+    """One `leadline diagnose`. `target_file` is TARGET as typed: `file.py`, `file.py::kernel`, recorded case, run id.
 
-    `case_file` is the file that holds CASES when it is not the target itself; `case` is a name in CASES, "" for the first.
-    `level` is "auto" or the level the user asked for by number; `device` is "auto", or "none" to leave a present device alone.
+    `case_file` is the file that holds CASES when it is not the target itself; `case` is a name in CASES, "" for the
+    first. `level` is "auto" or the level asked for by number; `device` is "auto", or "none" to leave a device alone.
     """
 
     target_file: str
@@ -64,7 +65,7 @@ class DiagnoseOptions(Record):
 
 
 class OptimizeOptions(DiagnoseOptions):
-    """One `leadline optimize`. `output` and `write` say where the accepted file goes; the command line does the writing."""
+    """One `leadline optimize`. `output` and `write` say where the accepted file goes; the command line writes it."""
 
     budget_s: float = DEFAULT_BUDGET_S
     rounds: int = DEFAULT_ROUNDS
@@ -116,18 +117,20 @@ def choice(value: str, allowed: tuple[str, ...], *, where: str) -> str:
         return value
     near = closest(value, allowed)
     remedy = f"did you mean '{near}'?" if near else f"choose one of {', '.join(allowed)}"
-    raise UsageError(f"'{value}' is not one of {', '.join(allowed)}" if near else f"'{value}' is not known", where=where, remedy=remedy)
+    raise UsageError(f"'{value}' is not known", where=where, remedy=remedy)
 
 
 def check_target(value: str, *, where: str = "--target") -> str:
-    """A compile target, `backend:architecture`; UsageError when it has another form. Whether a back-end knows it is asked later."""
+    """A compile target, `backend:architecture`; UsageError when it has another form. Back-ends say which they know."""
     if re.fullmatch(r"[a-z]+:[A-Za-z0-9_]+", value):
         return value
-    raise UsageError(f"'{value}' is not a target", where=where, remedy="write it as backend:architecture, for example cuda:90")
+    raise UsageError(
+        f"'{value}' is not a target", where=where, remedy="write it as backend:architecture, for example cuda:90"
+    )
 
 
 def default_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where runs, artefacts and caches live: `LEADLINE_HOME`, else `leadline` in the user's cache folder. Not created here."""
+    """Where runs, artefacts and caches live: `LEADLINE_HOME`, else `leadline` in the user cache folder; not created."""
     if chosen := environment.get("LEADLINE_HOME"):
         return Path(chosen).expanduser()
     return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "leadline"
@@ -144,7 +147,7 @@ def find_pyproject(start: Path) -> Path | None:
 
 
 def load(target: str | Path = ".", environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings that hold for `target` (a file, possibly `file.py::kernel`, or a folder). UsageError names the key that is wrong."""
+    """Settings that hold for `target` (a file, `file.py::kernel`, or a folder). UsageError names the wrong key."""
     path = Path(str(target).split("::", 1)[0])
     file = find_pyproject(path if path.is_dir() else path.parent)
     values: dict[str, Any] = {}
@@ -164,7 +167,9 @@ def _read(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not valid TOML: {error}", where=str(file), remedy="correct the file") from None
     except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(file), remedy="make the file readable") from None
+        raise UsageError(
+            f"cannot be read: {error.strerror}", where=str(file), remedy="make the file readable"
+        ) from None
 
 
 KEYS: dict[str, str] = {
@@ -192,12 +197,16 @@ def _validated(table: object, file: str) -> dict[str, Any]:
                 out[key] = _typed(value, str, "a string", where)
             case "duration":
                 number = isinstance(value, int | float) and not isinstance(value, bool)
-                out["budget_s"] = seconds(str(value) if number else _typed(value, str, "a duration", where), where=where)
+                out["budget_s"] = seconds(
+                    str(value) if number else _typed(value, str, "a duration", where), where=where
+                )
             case "number":
                 if isinstance(value, bool) or not isinstance(value, int | float):
                     raise UsageError("must be a number", where=where, remedy="correct its type")
                 if value < 1.0:
-                    raise UsageError(f"{value} is below 1.0", where=where, remedy="give the smallest speedup to accept, such as 1.03")
+                    raise UsageError(
+                        f"{value} is below 1.0", where=where, remedy="give the smallest speedup to accept, such as 1.03"
+                    )
                 out[key] = float(value)
             case "list":
                 items = _typed(value, list, "a list of strings", where)
