@@ -160,7 +160,7 @@ class LiveGatherer:
         if kept is not None:
             return msgspec.msgpack.decode(kept, type=result)
         try:
-            answer = self.workers.compile.call(self.backend.functions[what], request, result, timeout=180)
+            answer = self.workers.compile.call(getattr(self.backend, f"{what}_function"), request, result, timeout=180)
         except WorkerError as error:
             return Unavailable(what=f"{what} of {launch.kernel}", reason=error.what, remedy="see leadline doctor")
         self.store.remember(key, msgspec.msgpack.encode(answer))

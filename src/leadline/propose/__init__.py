@@ -1,1 +1,1 @@
-"""TODO."""
+"""Proposers: whole files to put in place of the user's, for the judge to decide on."""

@@ -1,0 +1,57 @@
+"""Turns a diagnosis into what a run stores: findings, evidence by id, rewrites by id with their diffs."""
+
+import difflib
+
+import msgspec
+
+from leadline.diagnose.engine import Diagnosis
+from leadline.model import Evidence, Finding, Hypothesis, Rewrite, Unavailable
+
+
+class Numbered:
+    """Gives evidence and rewrites their ids; equal evidence gets one id."""
+
+    def __init__(self) -> None:
+        self.evidence: dict[str, Evidence] = {}
+        self.rewrites: dict[str, Rewrite] = {}
+        self._known: dict[bytes, str] = {}
+
+    def add(self, fact: Evidence) -> str:
+        content = msgspec.json.encode(msgspec.structs.replace(fact, id=""))
+        if content not in self._known:
+            self._known[content] = f"e{len(self.evidence) + 1}"
+            self.evidence[self._known[content]] = msgspec.structs.replace(fact, id=self._known[content])
+        return self._known[content]
+
+    def add_rewrite(self, rewrite: Rewrite, original: str, path: str) -> str:
+        name = f"r{len(self.rewrites) + 1}"
+        self.rewrites[name] = msgspec.structs.replace(rewrite, id=name, diff=rewrite.diff or unified(original, rewrite.source, path))
+        return name
+
+
+def unified(old: str, new: str, path: str) -> str:
+    """Unified diff of two texts of one file; "" when they are equal."""
+    name = path.rsplit("/", 1)[-1]
+    return "".join(difflib.unified_diff(old.splitlines(True), new.splitlines(True), f"a/{name}", f"b/{name}"))
+
+
+def findings(diagnosis: Diagnosis, original: str, path: str, numbered: Numbered) -> tuple[tuple[Finding, ...], tuple[Hypothesis, ...]]:
+    """(findings, refuted hypotheses) with ids filled in; their evidence and rewrites go into `numbered`."""
+    names = {f"{h.rule}:{h.key}" for h in diagnosis.hypotheses}
+    out: list[Finding] = []
+    for h in diagnosis.hypotheses:
+        name = f"{h.rule}:{h.key}"
+        rewrites = tuple(numbered.add_rewrite(r, original, path) for r in diagnosis.rewrites.get(name, ()))
+        out.append(Finding(
+            rule=h.rule, cause=h.cause, grade=h.grade, file=h.span.file, line=h.span.line, column=h.span.column, end_line=h.span.end_line,
+            end_column=h.span.end_column, summary=h.claim, estimate=h.estimate, kernel=h.kernel, launch=h.launch, key=h.key,
+            why=" ".join(h.notes), evidence=tuple(numbered.add(f) for f in h.facts if not isinstance(f, Unavailable)),
+            against=tuple(numbered.add(f) for f in h.counter if not isinstance(f, Unavailable)), rewrite=rewrites[0] if rewrites else "",
+            rewrites=rewrites, consequences=tuple(c for c in h.root_of if c in names),
+        ))  # fmt: skip
+    refuted = tuple(
+        msgspec.structs.replace(h, evidence=tuple(numbered.add(f) for f in h.facts), against=tuple(numbered.add(f) for f in h.counter),
+                                facts=(), counter=())
+        for h in diagnosis.refuted
+    )  # fmt: skip
+    return tuple(out), refuted
