@@ -17,6 +17,7 @@ BUILT_IN = {
     "md": "leadline.report.markdown:markdown",
     "json": "leadline.report.json:text",
     "sarif": "leadline.report.sarif:sarif",
+    "diff": "leadline.report:diff",
 }
 
 
@@ -38,3 +39,8 @@ def get(name: str) -> Format:
             what = f"report plug-in {entry.value} cannot be loaded: {error}"
             raise UsageError(what, where="--format", remedy="repair or remove the plug-in") from None
     raise UsageError(f"'{name}' is not known", where="--format", remedy=f"choose one of {', '.join(formats())}")
+
+
+def diff(run: Run) -> str:
+    """The accepted change as a unified diff, "" when there is none; `patch -R` undoes it."""
+    return run.best_diff if not run.best_diff or run.best_diff.endswith("\n") else run.best_diff + "\n"
