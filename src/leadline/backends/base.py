@@ -1,7 +1,7 @@
 """What a compiler back-end offers, and which one serves a target. Imports neither torch nor triton.
 
 The main process selects a back-end here and calls its functions by name in a compile worker
-(`Worker.call(backend.compile_function, CompileRequest(...), Compiled)`).
+(`Worker.call(backend.functions["compile"], CompileRequest(...), Compiled)`).
 """
 
 import fnmatch
@@ -62,15 +62,13 @@ class ProbeRequest(Record):
 class Backend(Protocol):
     """A compiler back-end: plain strings, so that it can be described without importing its compiler.
 
-    `targets` are shell patterns ("cuda:*"). Each function is `module:function`, takes the record named in docs/architecture.md and
-    returns one: CompileRequest -> Compiled, ExplainRequest -> Explanation, ProbeRequest -> ProbeOutcome.
+    `targets` are shell patterns ("cuda:*"). `functions` names (`module:function`) what runs in the worker under three keys: "compile"
+    (CompileRequest -> Compiled), "explain" (ExplainRequest -> Explanation) and "probe" (ProbeRequest -> ProbeOutcome).
     """
 
     name: str
     targets: tuple[str, ...]
-    compile_function: str
-    explain_function: str
-    probe_function: str
+    functions: dict[str, str]
 
 
 def backends() -> dict[str, EntryPoint]:

@@ -71,9 +71,7 @@ def line_in(frames: tuple[Frame, ...], file: str) -> int:
 
 def same_file(left: str, right: str) -> bool:
     """Whether two printed paths name one file (relative and absolute spellings of it included)."""
-    return left == right or (
-        os.path.basename(left) == os.path.basename(right) and os.path.realpath(left) == os.path.realpath(right)
-    )
+    return left == right or (os.path.basename(left) == os.path.basename(right) and os.path.realpath(left) == os.path.realpath(right))
 
 
 def _split_top(text: str, separator: str) -> list[str]:

@@ -131,9 +131,7 @@ class _Builder:
             if child.type == "region":
                 self.walk(child, depth + 1, inner, index)
 
-    def describe(
-        self, node: "Node", body: "Node", results: tuple[str, ...], location: str, depth: int, loops: int, parent: int
-    ) -> Op:
+    def describe(self, node: "Node", body: "Node", results: tuple[str, ...], location: str, depth: int, loops: int, parent: int) -> Op:
         operands: list[str] = []
         types: list[str] = []
         result_types: list[str] = []
@@ -145,9 +143,7 @@ class _Builder:
                 name = self.text(child).strip('"')
             elif kind == "value_use":
                 operands.append(self.text(child))
-            elif kind in ("->", "to"):
-                after_arrow = True
-            elif kind == "bare_id" and self.text(child) == "to":
+            elif kind in ("->", "to") or (kind == "bare_id" and self.text(child) == "to"):
                 after_arrow = True
             elif kind == "type":
                 types.append(self.text(child))

@@ -6,6 +6,8 @@ class NvidiaBackend:
 
     name = "nvidia"
     targets = ("cuda:*", "hip:gfx*")
-    compile_function = "leadline.backends.nvidia.compile:compile_launch"
-    explain_function = "leadline.backends.nvidia.passes:explain"
-    probe_function = "leadline.backends.nvidia.probe:run_probe"
+    functions = {
+        "compile": "leadline.backends.nvidia.compile:compile_launch",
+        "explain": "leadline.backends.nvidia.passes:explain",
+        "probe": "leadline.backends.nvidia.probe:run_probe",
+    }
