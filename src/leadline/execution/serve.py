@@ -10,16 +10,14 @@ import importlib
 import os
 import signal
 import sys
-import sysconfig
 import traceback
 import types
 import typing
-from pathlib import Path
 
 import msgspec
 
-import leadline
 from leadline import errors
+from leadline.execution.frames import one_line, user_frame
 from leadline.execution.protocol import HEADER, RESULT_LIMIT, Answer, Call, Failure, Hello, frame
 
 MESSAGE_LIMIT = 4000
@@ -65,47 +63,7 @@ def describe_exception(error: BaseException) -> Failure:
         known = next(c.__name__ for c in type(error).__mro__ if getattr(errors, c.__name__, None) is c)
         return Failure(kind=type(error).__name__, message=error.what, error=known, where=error.where, remedy=error.remedy)
     traceback.print_exception(error)  # to the log
-    try:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    except Exception:
-        lines = []
-    return Failure(kind=type(error).__name__, message=(lines[0] if lines else "")[:MESSAGE_LIMIT], where=user_frame(error))
-
-
-def user_frame(error: BaseException) -> str:
-    """`file:line` of the innermost frame that lies in user code: not in leadline, torch, triton or the standard library."""
-    found = ""
-    for entry in traceback.extract_tb(error.__traceback__):
-        if is_user_file(entry.filename):
-            found = f"{original_path(entry.filename)}:{entry.lineno}"
-    return found
-
-
-def is_user_file(path: str) -> bool:
-    """Whether `path` is a real file outside leadline, torch, triton, their numeric companions and the standard library."""
-    if path.startswith("<"):
-        return False
-    real = os.path.realpath(path)
-    if any(real.startswith(root + os.sep) for root in _foreign_roots()):
-        return False
-    standard = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
-    return not (real.startswith(standard) and "site-packages" not in real[len(standard) :])
-
-
-def original_path(path: str) -> str:
-    """The user's file that a content-named temporary file stands for, or `path` itself."""
-    modules = sys.modules.get("leadline.execution.modules")
-    return modules.ORIGINS.get(path, path) if modules else path
-
-
-def _foreign_roots() -> list[str]:
-    roots = [os.path.realpath(Path(leadline.__file__).parent)]
-    for name in ("torch", "triton", "numpy", "msgspec"):
-        module = sys.modules.get(name)
-        file = getattr(module, "__file__", None)
-        if file:
-            roots.append(os.path.realpath(Path(file).parent))
-    return roots
+    return Failure(kind=type(error).__name__, message=one_line(error, MESSAGE_LIMIT), where=user_frame(error))
 
 
 def _find(name: str) -> types.FunctionType:
