@@ -1,5 +1,6 @@
 """Level 1: facts of kernels and wrapper from the syntax tree alone. Nothing is imported or run."""
 
+import ast
 from collections.abc import Mapping
 
 from leadline.collect.source.kernel import kernel_facts
@@ -33,16 +34,17 @@ def read(case: KernelCase, kernel_files: Mapping[str, str] = {}) -> SourceFacts:
             facts[module.text.path, name] = kernel_facts(module, kernels, name, ranks)
         except RecursionError:  # machine-made expressions thousands of terms deep
             facts[module.text.path, name] = _bare(module, name)
-    ordered = [facts[module.text.path, name] for module in modules for name in sorted(module.kernels, key=lambda n: module.kernels[n].lineno)]
+    order = [(m, n) for m in modules for n in sorted(m.kernels, key=lambda n: m.kernels[n].lineno)]
     return SourceFacts(
-        path=case.path, kernels=tuple(ordered), wrapper=wrapper_facts(main, kernels, case.wrapper, case.kind),
-        texts={module.text.path: module.text.text for module in modules}, suppressions=suppressions(main.text.lines),
-    )  # fmt: skip
+        path=case.path,
+        kernels=tuple(facts[module.text.path, name] for module, name in order),
+        wrapper=wrapper_facts(main, kernels, case.wrapper, case.kind),
+        texts={module.text.path: module.text.text for module in modules},
+        suppressions=suppressions(main.text.lines),
+    )
 
 
 def _mentioned(function: Function, kernels: Mapping[str, object]) -> set[str]:
-    import ast
-
     return {n.func.id for n in ast.walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in kernels}
 
 

@@ -43,6 +43,7 @@ class Expressions:
         self.returns: list[Value] = []
         self.argument_ranks: dict[str, dict[str, int]] = {}  # callee -> parameter -> highest rank passed
         self.root: tuple[ast.expr | None, str | None, bool] = (None, None, True)  # expression, its target, result used
+        self.carried_names: dict[int, list[str]] = {}  # by loop node, kept over passes
         self.unused: set[str] = set()  # names assigned and never read
 
     # -- dispatch
@@ -342,7 +343,7 @@ class Expressions:
             return replace(union, loaded=True, loops=union.loops.union(self.loop_stack))
         inner = type(self)(module, self.kernels, Found())
         inner.silent, inner.depth, inner.argument_ranks = 1, self.depth + 1, self.argument_ranks
-        inner.integers, inner.pointers = self.integers, self.pointers
+        inner.integers, inner.pointers, inner.carried_names = self.integers, self.pointers, self.carried_names
         inner.enter(function, values)  # type: ignore[attr-defined]
         if not inner.returns:
             return replace(union, rank=0)
@@ -356,7 +357,7 @@ class Expressions:
         items = tuple(replace(self._seen_from_here(i, union, node, values), node=None, items=()) for i in result.items)
         result = replace(result, loops=result.loops & union.loops, node=None, size=1, items=items, constexpr=False)
         positional = list(values.values())[: len(node.args)]
-        keywords = {k: v for k, v in list(values.items())[len(node.args) :]}
+        keywords = dict(list(values.items())[len(node.args) :])
         return self._call_built(result, node, node.func, positional, keywords)
 
     # -- memory
@@ -387,7 +388,7 @@ class Expressions:
             result = replace(result, loops=result.loops.union(self.loop_stack))
             return result
         positional = list(values.values())[: len(node.args)]
-        return self._call_built(result, node, node.func, positional, {k: v for k, v in list(values.items())[len(node.args) :]})
+        return self._call_built(result, node, node.func, positional, dict(list(values.items())[len(node.args) :]))
 
     def _descriptor(self, head: ast.Attribute, node: ast.Call, receiver: Value) -> Value:
         root = self.root

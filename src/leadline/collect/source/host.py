@@ -24,12 +24,16 @@ FUNCTIONS: dict[str, str] = {
 }  # fmt: skip
 
 # torch functions that touch no data.
-SILENT = ("device", "dtype", "Size", "finfo", "iinfo", "is_tensor", "manual_seed", "no_grad", "Generator", "promote_types", "is_floating_point",
-          "get_device_properties", "current_device", "get_device_capability", "current_stream", "Stream", "Event", "result_type",
-          "inference_mode", "empty_cache", "device_count", "is_available", "get_device_name", "save_for_backward")  # fmt: skip
+SILENT = (
+    "device", "dtype", "Size", "finfo", "iinfo", "is_tensor", "manual_seed", "no_grad",
+    "Generator", "promote_types", "is_floating_point",
+    "get_device_properties", "current_device", "get_device_capability", "current_stream", "Stream", "Event", "result_type",
+    "inference_mode", "empty_cache", "device_count", "is_available", "get_device_name", "save_for_backward",
+)  # fmt: skip
 REDUCE = tuple(name for name, kind in METHODS.items() if kind == "reduce")
 # Attributes and methods that only tensors have.
-TENSOR_MARKS = ("shape", "dtype", "stride", "device", "numel", "contiguous", "is_contiguous", "data_ptr", "element_size", "size", "dim", "ndim")
+TENSOR_MARKS = ("shape", "dtype", "stride", "device", "numel", "contiguous", "is_contiguous", "data_ptr", "element_size", "size", "dim",
+                "ndim")  # fmt: skip
 # Methods that return plain Python values although the receiver is a tensor.
 PLAIN = ("stride", "numel", "size", "dim", "item", "tolist", "element_size", "data_ptr", "is_contiguous", "storage_offset", "numpy")
 

@@ -28,7 +28,8 @@ class Walk(Expressions):
             fixed = _constexpr(parameter)
             base = () if fixed or name in self.integers else (name,)
             rank = (ranks or {}).get(name, 0)
-            self.names[name] = Value(params=frozenset((name,)), constexpr=fixed, bases=base, rank=rank, node=ast.Name(id=name, ctx=ast.Load()))
+            node = ast.Name(id=name, ctx=ast.Load())
+            self.names[name] = Value(params=frozenset((name,)), constexpr=fixed, bases=base, rank=rank, node=node)
         self.block(function.body)
 
     def block(self, statements: list[ast.stmt]) -> None:
@@ -144,7 +145,9 @@ class Walk(Expressions):
 
     def _loop(self, node: ast.For | ast.While, ident: int, head, bound: Value | None, facts: Loop) -> None:
         before = dict(self.names)
-        carried = [n for n in _carried(node) if n in before]
+        if id(node) not in self.carried_names:
+            self.carried_names[id(node)] = _carried(node)
+        carried = [n for n in self.carried_names[id(node)] if n in before]
         position = len(self.found.loops)
         if not self.silent:
             self.found.loops.append(facts)
@@ -243,12 +246,32 @@ def _leaves(statements: list[ast.stmt]) -> bool:
 
 
 def _names(node: ast.AST | None, context: type) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context)} if node is not None else set()
+    found: set[str] = set()
+    stack = [node] if node is not None else []
+    while stack:
+        node = stack.pop()
+        if type(node) is ast.Name:
+            if type(node.ctx) is context:
+                found.add(node.id)
+            continue
+        for name in node._fields:
+            child = getattr(node, name, None)
+            if isinstance(child, list):
+                stack.extend(c for c in child if isinstance(c, ast.AST))
+            elif isinstance(child, ast.AST):
+                stack.append(child)
+    return found
+
+
+def _stores(node: ast.stmt) -> list[str]:
+    """Names a statement assigns, in source order."""
+    names = [n for n in ast.walk(node) if type(n) is ast.Name and type(n.ctx) is ast.Store]
+    return [n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset))]
 
 
 def _carried(loop: ast.For | ast.While) -> list[str]:
     """Names assigned in the loop whose value of the previous iteration may be read, in order of first assignment."""
-    assigned = [n.id for s in loop.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    assigned = [n for s in loop.body for n in _stores(s)]
     exposed: set[str] = set()
     if isinstance(loop, ast.While):
         exposed |= _names(loop.test, ast.Load)

@@ -145,7 +145,7 @@ class _Body:
             if path.startswith("torch."):
                 return kind_of(path, "", node, "") not in ("", "sync")
             if isinstance(node.func, ast.Attribute) and node.func.attr not in PLAIN:
-                return self._tensor(node.func.value) or (node.func.attr in REDUCE and not node.func.attr == "all")
+                return self._tensor(node.func.value) or (node.func.attr in REDUCE and node.func.attr != "all")
         return False
 
     # -- functions and launches
@@ -211,7 +211,8 @@ class _Body:
             if isinstance(value, ast.Name):
                 value = self._definition(value.id, node.lineno)
             if isinstance(value, ast.Dict):
-                keywords |= {str(k.value): self.text.of(v) for k, v in zip(value.keys, value.values, strict=True) if isinstance(k, ast.Constant)}
+                pairs = zip(value.keys, value.values, strict=True)
+                keywords |= {str(k.value): self.text.of(v) for k, v in pairs if isinstance(k, ast.Constant)}
             elif isinstance(value, ast.Call) and self.module.resolve(value.func) == "dict":
                 keywords |= {k.arg: self.text.of(k.value) for k in value.keywords if k.arg}
         order: list[str] = []
