@@ -1,0 +1,116 @@
+"""Times two programs against each other on a device: random ABBA order, cold L2, rotating inputs. Knows a device by its seam only."""
+
+import random
+import statistics
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+MIN_BLOCKS = 12
+MAX_BLOCKS = 200
+
+
+class Device(Protocol):
+    """What timing asks of a device. Times in microseconds, `now` in seconds; `collect.device.CudaDevice` is the real one."""
+
+    name: str
+    l2_bytes: int
+
+    def flush(self) -> None:
+        """Enqueue work that evicts the L2 and keeps the device busy while the host prepares the timed call."""
+
+    def event(self) -> Any:
+        """Enqueue a time stamp behind all work so far and return it."""
+
+    def elapsed_us(self, start: Any, end: Any) -> float: ...
+    def wait(self, event: Any) -> None:
+        """Block the host until the stamp has been reached."""
+
+    def synchronize(self) -> None:
+        """Block the host until every stream of the device is idle."""
+
+    def now(self) -> float: ...
+
+
+class Sample(NamedTuple):
+    us: float
+    wall_us: float  # host time from the call to an idle device, the flush included
+    late_us: float  # host time that the device stayed busy after the end event
+    output: Any
+
+
+class Side(NamedTuple):
+    """One program: `call(k)` runs it on input set k; `restore(k)` undoes what it did to that set, outside the timed region."""
+
+    call: Callable[[int], Any]
+    restore: Callable[[int], None]
+
+
+def sample(device: Device, side: Side, index: int, *, cover: bool = True) -> Sample:
+    """One timed call: restore, flush, stamp, call, stamp, then wait for the stamp and for the whole device."""
+    side.restore(index)
+    device.synchronize()
+    if cover:
+        device.flush()
+    begin = device.now()
+    start = device.event()
+    output = side.call(index)
+    end = device.event()
+    device.wait(end)
+    reached = device.now()
+    device.synchronize()
+    idle = device.now()
+    return Sample(device.elapsed_us(start, end), (idle - begin) * 1e6, (idle - reached) * 1e6, output)
+
+
+class Race(NamedTuple):
+    original: tuple[tuple[float, float], ...]
+    candidate: tuple[tuple[float, float], ...]
+    original_wall_us: float
+    candidate_wall_us: float
+    late_us: float
+    kept: tuple[int, Any] | None  # (input set, output) of one timed call of the candidate, chosen at random
+
+
+def race(
+    device: Device, original: Side, candidate: Side, sets: int, *, budget_s: float, seed: int,
+    before: Callable[[int], None] | None = None, min_blocks: int = MIN_BLOCKS, max_blocks: int = MAX_BLOCKS,
+) -> Race:  # fmt: skip
+    """Blocks of ABBA or BAAB, chosen at random, until the budget is spent (at least `min_blocks`).
+
+    `before(k)` is called once, ahead of a randomly chosen block, to change input set k in place: its timed call's output is kept
+    for re-verification, so an answer replayed from a cache shows.
+    """
+    rng = random.Random(seed)
+    started = device.now()
+    for side in (original, candidate, original, candidate):
+        sample(device, side, 0)  # warm-up: compile, autotune, fill caches
+    warm = device.now()
+    for index in range(sets):
+        for side in (original, candidate):
+            sample(device, side, index)
+    per_block = max(1e-6, (device.now() - warm) / max(1, sets) * 2)
+    left = budget_s - (device.now() - started)
+    blocks = max(min_blocks, min(max_blocks, int(left / per_block)))
+    special, kept = rng.randrange(min_blocks), None
+    old: list[tuple[float, float]] = []
+    new: list[tuple[float, float]] = []
+    late: list[float] = []
+    for block in range(blocks):
+        if block >= min_blocks and device.now() - started > 2 * budget_s:
+            break
+        index = rng.randrange(sets)
+        if block == special and before is not None:
+            before(index)
+        first = rng.random() < 0.5
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for is_original in ((True, False, False, True) if first else (False, True, True, False)):
+            taken = sample(device, original if is_original else candidate, index)
+            times[is_original].append(taken.us)
+            if not is_original:
+                late.append(taken.late_us)
+                if block == special and kept is None:
+                    kept = (index, taken.output)
+        old.append((times[True][0], times[True][1]))
+        new.append((times[False][0], times[False][1]))
+    walls = [statistics.median([sample(device, s, i % sets, cover=False).wall_us for i in range(7)]) for s in (original, candidate)]
+    return Race(tuple(old), tuple(new), walls[0], walls[1], statistics.median(late), kept)

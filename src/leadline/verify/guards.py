@@ -1,0 +1,258 @@
+"""What a candidate's text gives away before anything runs: no-ops, edits of the case, fallbacks to libraries, ways to cheat."""
+
+import ast
+from collections.abc import Iterator
+
+from leadline.model import KernelCase, Record
+
+CASE_NAMES = ("CASES", "SMALL", "TOLERANCE", "make_inputs", "reference")
+KERNELBENCH_NAMES = ("Model", "get_inputs", "get_init_inputs", "get_input_groups")
+
+# Torch that only makes, views or describes memory; everything else computes.
+_HARMLESS = frozenset(
+    "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like tensor as_tensor arange device dtype Size Tensor "
+    "float16 bfloat16 float32 float64 float half double int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool int long short finfo iinfo "
+    "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz cuda get_device_properties current_device is_tensor is_floating_point "
+    "no_grad inference_mode promote_types result_type contiguous_format preserve_format channels_last strided broadcast_shapes "
+    "get_device_capability device_count get_device_name multi_processor_count as_strided autograd Function nn Module Parameter jit "
+    "ignore library custom_op triton_op wrap_triton compiler disable".split()
+)
+_COMPUTES = frozenset(
+    "matmul mm bmm addmm baddbmm einsum softmax log_softmax layer_norm rms_norm group_norm batch_norm scaled_dot_product_attention "
+    "conv1d conv2d conv3d linear sum mean var std cumsum sort topk argsort argmax argmin max min amax amin exp log sqrt rsqrt "
+    "tanh sigmoid relu gelu silu add sub mul div cross_entropy nll_loss index_select gather scatter scatter_add index_add index_put "
+    "nonzero where cat stack unique bincount histc norm dot inner outer softplus erf prod logsumexp cdist".split()
+)
+_FORBIDDEN_CALLS = {
+    "Stream": "uses another stream", "CUDAGraph": "captures a graph", "Thread": "starts a thread", "ThreadPoolExecutor": "starts threads",
+    "_getframe": "reads its caller's frame", "currentframe": "reads its caller's frame", "settrace": "sets a trace hook",
+    "setprofile": "sets a profile hook", "fork": "forks", "_exit": "ends the process", "Popen": "starts a process", "lru_cache": "caches results",
+    "cache": "caches results", "get_objects": "searches memory for objects", "compile": "compiles with another compiler",
+}  # fmt: skip
+_FORBIDDEN_MODULES = {"threading": "starts threads", "multiprocessing": "starts processes", "subprocess": "starts a process", "ctypes": "reaches into memory",
+                      "gc": "searches memory for objects", "weakref": "keeps results", "inspect": "reads frames", "asyncio": "starts tasks",
+                      "concurrent": "starts threads", "socket": "opens sockets"}  # fmt: skip
+
+
+class Objection(Record):
+    """Why a candidate is refused on its text. `gate` is a slug: noop, case, syntax, fallback, except, patch, forbidden."""
+
+    gate: str
+    reason: str
+    line: int = 0
+
+
+def objections(case: KernelCase, original: str, candidate: str) -> tuple[Objection, ...]:
+    """All reasons to refuse `candidate` that can be read in its text, in order of line within a gate; () when there are none.
+
+    What the original does too is allowed: a wrapper that already called torch.matmul may go on doing so.
+    """
+    try:
+        new = ast.parse(candidate)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", 0) or 0
+        return (Objection(gate="syntax", reason=f"does not parse: {getattr(error, 'msg', error)} (line {line})", line=line),)
+    old = ast.parse(original)
+    if _plain(old) == _plain(new):
+        return (Objection(gate="noop", reason="changes nothing"),)
+    found = list(_case_edits(case, old, new))
+    found += _forbidden(old, new)
+    found += _fallbacks(case, old, new)
+    found += _guarded_launches(old, new)
+    found += _patches(old, new)
+    return tuple(found)
+
+
+def _strip(tree: ast.AST) -> ast.AST:
+    """A copy of the tree's meaning: no docstrings, no positions (formatting and comments are not in the tree to begin with)."""
+    tree = ast.parse(ast.unparse(tree))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)) and isinstance(body, list) and body:
+            first = body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                node.body = body[1:] or [ast.Pass()]
+    return tree
+
+
+def _plain(tree: ast.AST) -> str:
+    return ast.dump(_strip(tree))
+
+
+def _definitions(tree: ast.Module) -> dict[str, list[ast.stmt]]:
+    """Every statement that binds a module-level name, also inside `if` and `try`."""
+    found: dict[str, list[ast.stmt]] = {}
+
+    def visit(body: list[ast.stmt]) -> None:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+                found.setdefault(node.name, []).append(node)
+            elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    for name in ast.walk(target):
+                        if isinstance(name, ast.Name):
+                            found.setdefault(name.id, []).append(node)
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                for alias in node.names:
+                    found.setdefault(alias.asname or alias.name.partition(".")[0], []).append(node)
+            for part in ("body", "orelse", "finalbody"):
+                inner = getattr(node, part, None)
+                if isinstance(inner, list) and not isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+                    visit(inner)
+
+    visit(tree.body)
+    return found
+
+
+def _case_edits(case: KernelCase, old: ast.Module, new: ast.Module) -> Iterator[Objection]:
+    names = CASE_NAMES if case.kind != "kernelbench" else KERNELBENCH_NAMES
+    before, after = _definitions(old), _definitions(new)
+    for name in names:
+        if [_plain_statement(n) for n in before.get(name, [])] != [_plain_statement(n) for n in after.get(name, [])]:
+            line = after[name][0].lineno if after.get(name) else 0
+            yield Objection(gate="case", reason=f"edits the case ({name})", line=line)
+
+
+def _plain_statement(node: ast.stmt) -> str:
+    return _plain(ast.Module(body=[node], type_ignores=[]))
+
+
+def _dotted(node: ast.AST) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+        return ".".join(reversed(parts))
+    return ""
+
+
+def _imports(tree: ast.AST) -> dict[str, tuple[str, int]]:
+    """Local name -> (what it is, line) for every import in the tree."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name.partition(".")[0]] = (alias.name if alias.asname else alias.name.partition(".")[0], node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found[alias.asname or alias.name] = (f"{node.module or '.'}.{alias.name}", node.lineno)
+    return found
+
+
+def _forbidden(old: ast.Module, new: ast.Module) -> Iterator[Objection]:
+    known = {target.partition(".")[0] for target, _ in _imports(old).values()}
+    for target, line in _imports(new).values():
+        root = target.partition(".")[0]
+        if root in _FORBIDDEN_MODULES and root not in known:
+            yield Objection(gate="forbidden", reason=f"{_FORBIDDEN_MODULES[root]} (import {root})", line=line)
+    used = {_dotted(n.func).rpartition(".")[2] or "" for n in ast.walk(old) if isinstance(n, ast.Call)}
+    decorators = {_dotted(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] for n in ast.walk(old) for d in getattr(n, "decorator_list", [])}
+    for node in ast.walk(new):
+        names: list[tuple[str, int]] = []
+        if isinstance(node, ast.Call):
+            names.append((_dotted(node.func), node.lineno))
+        for decorator in getattr(node, "decorator_list", []):
+            names.append((_dotted(decorator.func if isinstance(decorator, ast.Call) else decorator), decorator.lineno))
+        for name, line in names:
+            last = name.rpartition(".")[2]
+            if last in _FORBIDDEN_CALLS and last not in used and last not in decorators and name not in ("re.compile", "triton.compile"):
+                yield Objection(gate="forbidden", reason=f"{_FORBIDDEN_CALLS[last]} ({name})", line=line)
+            if name in ("__import__", "importlib.import_module", "exec", "eval") and name not in used:
+                yield Objection(gate="forbidden", reason=f"runs code that cannot be read ({name})", line=line)
+
+
+def _host_functions(tree: ast.Module) -> list[ast.stmt]:
+    """Module-level statements that run on the host: everything but @triton.jit functions and the case's own functions."""
+    kept = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            decorators = " ".join(ast.unparse(d) for d in node.decorator_list)
+            if "jit" in decorators or node.name in CASE_NAMES:
+                continue
+        elif isinstance(node, ast.ClassDef) and node.name == "Model":
+            continue
+        kept.append(node)
+    return kept
+
+
+def _computations(tree: ast.Module) -> dict[str, int]:
+    """What host code computes with torch: dotted names, tensor methods ("." + name) and "@" -> first line."""
+    modules = {name: target for name, (target, _) in _imports(tree).items() if target.partition(".")[0] == "torch"}
+    libraries = {name: target for name, (target, _) in _imports(tree).items()
+                 if target.partition(".")[0] in ("flash_attn", "xformers", "cupy", "apex", "transformer_engine", "liger_kernel", "cutlass", "jax")}  # fmt: skip
+    found: dict[str, int] = {}
+    for statement in _host_functions(tree):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+                found.setdefault("@", node.lineno)
+            if not isinstance(node, ast.Call):
+                continue
+            name = _dotted(node.func)
+            root, _, rest = name.partition(".")
+            if root in modules and name:
+                full = modules[root] + ("." + rest if rest else "")
+                last = full.rpartition(".")[2]
+                if last not in _HARMLESS and (last in _COMPUTES or full.startswith(("torch.nn.functional", "torch.ops", "torch.linalg", "torch.special"))):
+                    found.setdefault(full, node.lineno)
+            elif root in libraries and name:
+                found.setdefault(name, node.lineno)
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in _COMPUTES and root not in ("tl", "triton", "math", "np"):
+                found.setdefault("." + node.func.attr, node.lineno)
+    return found
+
+
+def _fallbacks(case: KernelCase, old: ast.Module, new: ast.Module) -> Iterator[Objection]:
+    before = _computations(old)
+    for name, line in _computations(new).items():
+        if name not in before:
+            yield Objection(gate="fallback", reason=f"computes with a library instead of a kernel ({name.removeprefix('.')})", line=line)
+    if case.kind != "kernelbench":
+        for statement in _host_functions(new):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and node.id == "reference" and not _names(old, "reference", statement):
+                    yield Objection(gate="fallback", reason="calls the reference", line=node.lineno)
+                    return
+
+
+def _names(old: ast.Module, name: str, statement: ast.stmt) -> bool:
+    """Whether host code of the original (outside the case's functions) names `name` too."""
+    return any(isinstance(n, ast.Name) and n.id == name for s in _host_functions(old) for n in ast.walk(s))
+
+
+def _guarded_launches(old: ast.Module, new: ast.Module) -> Iterator[Objection]:
+    def guarded(tree: ast.Module) -> list[int]:
+        lines = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Try):
+                for inner in node.body:
+                    lines += [n.lineno for n in ast.walk(inner) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
+        return lines
+
+    if len(guarded(new)) > len(guarded(old)):
+        yield Objection(gate="except", reason="catches the failure of its own launch", line=guarded(new)[0])
+
+
+def _patches(old: ast.Module, new: ast.Module) -> Iterator[Objection]:
+    """Assignments to attributes of imported modules: torch.allclose = ..., setattr(torch, ...)."""
+
+    def found(tree: ast.Module) -> dict[str, int]:
+        roots = _imports(tree)
+        patches: dict[str, int] = {}
+        for node in ast.walk(tree):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+            for target in targets:
+                name = _dotted(target)
+                if isinstance(target, ast.Attribute) and name.partition(".")[0] in roots:
+                    patches.setdefault(name, target.lineno)
+            if isinstance(node, ast.Call) and _dotted(node.func) in ("setattr", "builtins.setattr") and node.args:
+                name = _dotted(node.args[0])
+                if name.partition(".")[0] in roots:
+                    patches.setdefault(f"setattr({name})", node.lineno)
+        return patches
+
+    before = found(old)
+    for name, line in found(new).items():
+        if name not in before:
+            yield Objection(gate="patch", reason=f"replaces a function of an imported module ({name})", line=line)

@@ -1,0 +1,328 @@
+"""The judge: one candidate against the original, gate after gate, failing closed. Runs in the main process and drives workers."""
+
+import dataclasses
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from leadline.errors import EvidenceError, KernelError, LeadlineError, WorkerDied, WorkerError, WorkerTimeout
+from leadline.model import Check, Interval, KernelCase, Record, Verdict
+from leadline.verify import guards, statistics
+from leadline.verify.records import (
+    CaseResult, CaseTiming, ColdRequest, ColdResult, DeviceRequest, DeviceResult, InterpretRequest, InterpretResult,
+)  # fmt: skip
+
+T = TypeVar("T")
+
+_COLD_TRIALS = 3
+_LASTING = ("tampering", "threads", "imports")  # faults that outlive the call
+
+
+class Caller(Protocol):
+    """What the judge needs of a worker."""
+
+    def call(self, function: str, request: Record, result: type[T], *, timeout: float = 120) -> T: ...
+    def close(self) -> None: ...
+
+
+@dataclasses.dataclass
+class Workers:
+    """The processes that a judge may use; None where there is none. `fresh` starts a device worker that shares nothing (cold compiles)."""
+
+    interpret: Caller | None = None
+    compile: Caller | None = None
+    device: Caller | None = None
+    fresh: Callable[[], Caller] | None = None
+
+
+class JudgeRequest(Record):
+    """Two whole files and how strict to be. `threshold` is the least gain that counts; `timeout_s` bounds one gate on one case."""
+
+    case: KernelCase
+    original: str
+    candidate: str
+    device: bool = True
+    threshold: float = 0.02
+    seeds: int = 3
+    allow_numerics: bool = False
+    applicability: str = "safe"
+    per_case_budget_s: float = 2.0
+    compile_cost: bool = False
+    cases: tuple[str, ...] = ()
+    timeout_s: float = 120.0
+
+
+@dataclasses.dataclass
+class _Trial:
+    """What the gates have found so far."""
+
+    checks: list[Check] = dataclasses.field(default_factory=list)
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def verdict(self, outcome: str, reason: str) -> Verdict:
+        return Verdict(outcome=outcome, reason=reason, checks=tuple(self.checks), **self.fields)
+
+
+class _Stop(Exception):
+    """A gate settles the verdict."""
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome, self.reason = outcome, reason
+
+
+def judge(request: JudgeRequest, workers: Workers) -> Verdict:
+    """The verdict on `candidate`: text, interpreter, device, clock, in that order; the first gate that fails ends it.
+
+    Raises KernelError when the original itself is at fault (it does not import, run or match its reference). A gate that cannot be
+    run here leaves a check with passed=None and the verdict inconclusive; only a measured gain is accepted.
+    """
+    trial = _Trial()
+    try:
+        _text(request, trial)
+        interpreted = _interpreter(request, workers, trial)
+        if not request.device or workers.device is None:
+            trial.checks.append(Check(name="timing", passed=None, detail="not measured: no device"))
+            return trial.verdict("inconclusive", "not measured: no device")
+        results = _device(request, workers, trial)
+        if not interpreted:
+            trial.checks.append(Check(name="addresses", passed=None, detail="the interpreter could not follow the kernels; the device's small cases stand in"))
+        _clock(request, results, trial)
+        if request.compile_cost:
+            _cold(request, workers, trial)
+        return _gain(request, trial)
+    except _Stop as stop:
+        return trial.verdict(stop.outcome, stop.reason)
+
+
+def _text(request: JudgeRequest, trial: _Trial) -> None:
+    found = guards.objections(request.case, request.original, request.candidate)
+    if found:
+        trial.checks.append(Check(name=f"text.{found[0].gate}", passed=False, detail=found[0].reason))
+        raise _Stop("rejected", found[0].reason)
+    trial.checks.append(Check(name="text", passed=True, detail="the case is untouched; nothing is called that the original does not call"))
+    if request.applicability == "unsafe" and not request.allow_numerics:
+        trial.checks.append(Check(name="applicability", passed=False, detail="unsafe"))
+        raise _Stop("rejected", "unsafe: its precondition is not proved")
+    if request.applicability == "changes_numerics" and not request.allow_numerics:
+        trial.checks.append(Check(name="numerics", passed=False, detail="changes_numerics"))
+        raise _Stop("rejected", "changes numerics, which was not allowed")
+
+
+def _interpreter(request: JudgeRequest, workers: Workers, trial: _Trial) -> bool:
+    """Whether the interpreter followed the kernels on every small case. Raises _Stop when the candidate is wrong."""
+    if workers.interpret is None:
+        trial.checks.append(Check(name="interpreter", passed=None, detail="no interpreter here"))
+        return False
+    seeds = _seeds(max(1, request.seeds))
+    followed = bool(request.case.small)
+    for name in request.case.small or ("",):
+        small = (name,) if name else ()
+        ask = InterpretRequest(case=request.case, original=request.original, candidate=request.candidate, small=small, seeds=seeds,
+                               allow_numerics=request.allow_numerics)  # fmt: skip
+        alone = InterpretRequest(case=request.case, original=request.original, small=small, seeds=seeds[:1])
+        try:
+            answer = _call(workers.interpret, "leadline.verify.interpreted:run_small", ask, alone, InterpretResult, name, request.timeout_s)
+        except EvidenceError as error:
+            trial.checks.append(Check(name="interpreter", passed=None, detail=str(error), case=name))
+            return False
+        except _Stop as stop:
+            trial.checks.append(Check(name="interpreter", passed=False if stop.outcome == "rejected" else None, detail=stop.reason, case=name))
+            if stop.outcome == "rejected":
+                trial.fields["correct"] = False
+                raise
+            followed = False
+            continue
+        if answer.unsupported:
+            trial.checks.append(Check(name="interpreter", passed=None, detail=answer.unsupported, case=name))
+            followed = False
+        try:
+            _report("interpreter", answer.cases, trial)
+        except _Stop:
+            if any(r.gate in _LASTING for r in answer.cases):
+                workers.interpret.close()  # what it replaced would be there for the next candidate
+            raise
+    if followed:
+        trial.fields["correct"] = True
+    return followed
+
+
+def _report(gate: str, results: tuple[CaseResult, ...], trial: _Trial) -> None:
+    for result in results:
+        detail = result.reason or f"largest error {result.error:.3g} of the tolerance (original {result.original_error:.3g})"
+        if result.notes:
+            detail += "; " + "; ".join(result.notes)
+        trial.checks.append(Check(name=f"{gate}.{result.gate}" if result.gate else gate, passed=result.passed, detail=detail, case=result.case))
+        if not result.passed:
+            trial.fields["correct"] = False
+            raise _Stop("rejected", f"{result.reason} in case {result.case}")
+
+
+def _call(worker: Caller, function: str, request: Record, alone: Record, result: type[T], name: str, timeout: float) -> T:
+    """The worker's answer. A crash or hang is the candidate's fault unless the original alone does the same."""
+    place = f" in case {name}" if name else ""
+    try:
+        return worker.call(function, request, result, timeout=timeout)
+    except (KernelError, EvidenceError):
+        raise
+    except WorkerTimeout:
+        fault = ("rejected", f"did not finish within {timeout:g} s{place}")
+    except WorkerDied as error:
+        fault = ("rejected", f"out-of-bounds access or crash{place} ({error.what})")
+    except WorkerError as error:
+        fault = ("inconclusive", f"{error.what}{place}")
+    except LeadlineError as error:
+        fault = ("inconclusive", f"{error}{place}")
+    worker.close()
+    try:
+        worker.call(function, alone, result, timeout=timeout)
+    except (KernelError, EvidenceError):
+        raise
+    except LeadlineError as error:
+        worker.close()
+        fault = ("inconclusive", f"the original itself fails here{place}: {error.what}")
+    raise _Stop(*fault)
+
+
+def _device(request: JudgeRequest, workers: Workers, trial: _Trial) -> list[DeviceResult]:
+    assert workers.device is not None
+    names = request.cases or request.case.cases
+    if not names:
+        trial.checks.append(Check(name="device", passed=None, detail="the file has no CASES"))
+        raise _Stop("inconclusive", "the file has no CASES to measure")
+    results = []
+    for name in (*request.case.small, *names):
+        timed = name in names
+        ask = DeviceRequest(
+            case=request.case, original=request.original, candidate=request.candidate, cases=(name,),
+            seeds=_seeds(1 if timed else max(1, request.seeds)), allow_numerics=request.allow_numerics,
+            per_case_budget_s=request.per_case_budget_s, order_seed=secrets.randbelow(2**31), timing=timed,
+        )  # fmt: skip
+        alone = DeviceRequest(case=request.case, original=request.original, candidate="", cases=(name,), seeds=ask.seeds, timing=False)
+        timeout = request.timeout_s + 10 * request.per_case_budget_s
+        try:
+            answer = _call(workers.device, "leadline.verify.device:measure", ask, alone, DeviceResult, name, timeout)
+        except EvidenceError as error:
+            trial.checks.append(Check(name="device", passed=None, detail=str(error), case=name))
+            raise _Stop("inconclusive", f"not measured: {error.what}") from None
+        except _Stop as stop:
+            trial.checks.append(Check(name="device", passed=False if stop.outcome == "rejected" else None, detail=stop.reason, case=name))
+            if stop.outcome == "rejected":
+                trial.fields["correct"] = False
+            raise
+        except KernelError:
+            workers.device.close()
+            raise
+        try:
+            _report("device", answer.correctness, trial)
+        except _Stop:
+            workers.device.close()  # an error on the device may stick to its process
+            raise
+        results.append(answer)
+    trial.fields |= {"compiled": True, "correct": True}
+    return results
+
+
+def _clock(request: JudgeRequest, results: list[DeviceResult], trial: _Trial) -> None:
+    """Turn samples into intervals; reject what no honest program can show."""
+    noises: list[float] = []
+    per_case: dict[str, Interval] = {}
+    trial.fields |= {"original_us": {}, "candidate_us": {}, "per_case": per_case, "measured": True}
+    samples: dict[str, tuple[statistics.Pairs, statistics.Pairs]] = {}
+    for result in results:
+        for timing in result.timings:
+            old, new = _median(timing.original_us), _median(timing.candidate_us)
+            trial.fields["original_us"][timing.case], trial.fields["candidate_us"][timing.case] = old, new
+            for name, reason in _impossible(timing, result, old, new):
+                trial.checks.append(Check(name=f"timing.{name}", passed=False, detail=reason, case=timing.case))
+                raise _Stop("rejected", f"{reason} in case {timing.case}")
+            samples[timing.case] = (timing.original_us, timing.candidate_us)
+            per_case[timing.case] = statistics.speedup(*samples[timing.case])
+            noises.append(statistics.noise(timing.original_us))
+    missing = [n for n in request.cases or request.case.cases if n not in per_case]
+    if missing:
+        trial.checks.append(Check(name="timing", passed=None, detail="not timed", case=missing[0]))
+        raise _Stop("inconclusive", f"not measured in case {missing[0]}")
+    trial.fields["noise"] = max(noises)
+    trial.fields["speedup"] = statistics.family(samples)
+    trial.checks.append(Check(name="timing.noise", passed=True, detail=f"the original against itself: within {max(noises):.2%}"))
+    if request.compile_cost:
+        return
+    for (name, interval), floor in zip(per_case.items(), noises, strict=True):
+        if interval.high < 1 - floor or interval.mid < 1 - max(floor, request.threshold):
+            reason = f"slower in case {name} ({interval.mid:.3f}x, {interval.low:.3f} to {interval.high:.3f})"
+            trial.checks.append(Check(name="timing.regression", passed=False, detail=reason, case=name))
+            raise _Stop("rejected", reason)
+
+
+def _impossible(timing: CaseTiming, result: DeviceResult, old: float, new: float) -> Iterator[tuple[str, str]]:
+    if timing.late_us > max(20.0, 0.1 * new):
+        yield "late", f"work goes on {timing.late_us:.0f} us after the call's end"
+    if result.write_bytes_per_s and timing.output_bytes > 2 * result.l2_bytes > 0:
+        floor = timing.output_bytes / (1.25 * result.write_bytes_per_s) * 1e6
+        if new < floor:
+            yield "physics", f"{new:.1f} us is less than it takes to write the outputs ({floor:.1f} us)"
+    slower = timing.candidate_wall_us - timing.original_wall_us
+    if timing.candidate_wall_us > 1.05 * timing.original_wall_us and slower > 5.0 and slower > old - new:
+        yield "wrapper", f"the wrapper got slower: {timing.candidate_wall_us:.0f} us of host time for {timing.original_wall_us:.0f} us"
+
+
+def _cold(request: JudgeRequest, workers: Workers, trial: _Trial) -> None:
+    """First calls of all cases with an empty compile cache, each side in fresh processes; replaces the speedup by the cold one."""
+    if workers.fresh is None:
+        trial.checks.append(Check(name="compile_cost", passed=None, detail="no fresh process can be had"))
+        raise _Stop("inconclusive", "the cost of compiling was not measured")
+    pairs: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    compiled = {True: 0, False: 0}
+    for trial_index in range(_COLD_TRIALS):
+        totals: dict[bool, list[float]] = {True: [], False: []}
+        order = (True, False, False, True) if trial_index % 2 == 0 else (False, True, True, False)
+        for is_original in order:
+            worker = workers.fresh()
+            ask = ColdRequest(case=request.case, text=request.original if is_original else request.candidate,
+                              cases=request.cases or request.case.cases, seed=_seeds(1)[0])  # fmt: skip
+            try:
+                answer = worker.call("leadline.verify.cold:first_calls", ask, ColdResult, timeout=5 * request.timeout_s)
+            except WorkerError as error:
+                trial.checks.append(Check(name="compile_cost", passed=None, detail=str(error)))
+                raise _Stop("inconclusive", f"the cost of compiling was not measured: {error.what}") from None
+            finally:
+                worker.close()
+            totals[is_original].append(sum(answer.seconds.values()) * 1e6)
+            compiled[is_original] = answer.compiled
+        for side, values in totals.items():
+            pairs[side].append((values[0], values[1]))
+    interval = statistics.speedup(pairs[True], pairs[False])
+    lows = [min(a) / max(b) for a, b in zip(pairs[True], pairs[False], strict=True)]  # few trials: take the worst pairing as the bound
+    interval = Interval(low=min(interval.low, *lows), mid=interval.mid, high=interval.high)
+    warm = trial.fields["speedup"]
+    if warm.mid < 1 - max(request.threshold, trial.fields["noise"]):
+        raise _Stop("rejected", f"compiles less but runs slower ({warm.mid:.3f}x)")
+    trial.fields["speedup"] = interval
+    trial.checks.append(Check(
+        name="compile_cost", passed=True,
+        detail=f"first calls {_median(pairs[True]) / 1e3:.0f} ms -> {_median(pairs[False]) / 1e3:.0f} ms, kernels compiled {compiled[True]} -> {compiled[False]}; "
+        f"warm {warm.mid:.3f}x",
+    ))  # fmt: skip
+
+
+def _gain(request: JudgeRequest, trial: _Trial) -> Verdict:
+    interval: Interval = trial.fields["speedup"]
+    text = f"{interval.mid:.3f}x ({interval.low:.3f} to {interval.high:.3f})"
+    enough = interval.low > 1 + request.threshold
+    trial.checks.append(Check(name="gain", passed=enough, detail=f"{text} against a threshold of {1 + request.threshold:.2f}x"))
+    if enough:
+        return trial.verdict("accepted", f"faster: {text}")
+    if interval.high < 1 + request.threshold:
+        return trial.verdict("rejected", f"not faster: {text}")
+    return trial.verdict("inconclusive", f"within noise: {text}")
+
+
+def _median(pairs: statistics.Pairs) -> float:
+    values = sorted(value for pair in pairs for value in pair)
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else 0.5 * (values[middle - 1] + values[middle])
+
+
+def _seeds(count: int) -> tuple[int, ...]:
+    return tuple(secrets.randbelow(2**31) for _ in range(count))

@@ -1,0 +1,161 @@
+"""One candidate against the original on one set of inputs: every correctness gate that needs no clock. Runs in workers."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from leadline.errors import KernelError
+from leadline.verify import comparison
+from leadline.verify.program import Outcome, Program, no_new_threads, one_line, oracle, run, tampered
+from leadline.verify.records import CaseResult, Tolerances
+
+
+class Machine(Protocol):
+    """Where launches run: the interpreter or the device. `strict` machines run in one order, so that repeats agree bitwise."""
+
+    device: str
+    keep: bool
+    strict: bool
+
+    def count(self) -> int: ...
+    def ghosts(self) -> contextlib.AbstractContextManager[Any]: ...
+    def watch(self, inputs: dict[str, Any], allocated: list[torch.Tensor]) -> contextlib.AbstractContextManager[Any]: ...
+    def violation(self) -> str: ...
+    def synchronize(self) -> None: ...
+
+
+class Baseline(NamedTuple):
+    """The original's run on one set of inputs, and what its oracle says."""
+
+    outcome: Outcome
+    expected: Any
+    exact: Any
+    errors: list[comparison.Difference]
+    accuracy: list[comparison.Difference]
+    violation: str
+
+
+class OriginalFails(Exception):
+    """The original raised; whether that is the machine's or the user's fault is for the caller to say."""
+
+
+def baseline(program: Program, inputs: dict[str, Any], machine: Machine, name: str) -> Baseline:
+    """Run the original. Raises OriginalFails when it raises and KernelError when it disagrees with its reference."""
+    outcome = _run(program.launch, inputs, machine, 0)
+    if outcome.error is not None:
+        raise OriginalFails(one_line(outcome.error), outcome.where)
+    violation = machine.violation()
+    try:
+        expected, exact = oracle(program, inputs, outcome)
+    except Exception as error:
+        raise KernelError(f"the reference fails in case {name}: {one_line(error)}") from None
+    errors = comparison.compare(outcome.outputs, expected, program.tolerance)
+    worst = comparison.worst(errors)
+    if worst is not None and not worst.excess <= 1:
+        remedy = "mend the kernel, the reference or TOLERANCE first"
+        clean = run(program.launch, inputs, poison=None, synchronize=machine.synchronize)
+        if clean.error is None:
+            again = comparison.worst(comparison.compare(clean.outputs, expected, program.tolerance))
+            if again is not None and again.excess <= 1:
+                remedy = "it reads or returns memory that nothing wrote: initialise it"
+        raise KernelError(f"the original disagrees with its reference in case {name}: {comparison.describe(worst)}", remedy=remedy)
+    accuracy = comparison.compare(outcome.outputs, exact, program.tolerance)
+    return Baseline(outcome, expected, exact, errors, accuracy, violation)
+
+
+def examine(
+    launch: Callable[..., Any], program: Program, base: Baseline, inputs: dict[str, Any], machine: Machine, name: str,
+    *, thorough: bool, allow_numerics: bool, tolerances: Tolerances,
+) -> CaseResult:  # fmt: skip
+    """Every gate on one set of inputs. `thorough` adds the other poison, a repeat and the ghost replay."""
+    original_worst = comparison.worst(base.errors)
+    shared: dict[str, Any] = {"original_error": original_worst.excess if original_worst else 0.0}
+
+    def fail(gate: str, reason: str, **more: Any) -> CaseResult:
+        return CaseResult(case=name, passed=False, gate=gate, reason=reason, **shared, **more)
+
+    with no_new_threads() as threads:
+        first = _run(launch, inputs, machine, 0)
+    if first.error is not None:
+        where = f" at {first.where}" if first.where else ""
+        return fail("runs", f"raises {one_line(first.error)}{where}")
+    if threads:
+        return fail("threads", f"leaves a thread running ({threads[0]})")
+    shared["launches"] = first.launches
+    if machine.violation() and not base.violation:
+        return fail("memory", f"{machine.violation()}, which the original does not do")
+    if first.launches == 0 and base.outcome.launches > 0:
+        return fail("kernels", "launches no Triton kernel")
+    extra = [n for n in first.mutated if n not in base.outcome.mutated]
+    if extra:
+        return fail("inputs", f"changes its input {extra[0]}, which the original leaves alone")
+    problem = _wrong(first, base, program, machine)
+    shared["error"] = problem.excess if problem else 0.0
+    if problem is not None and not problem.excess <= 1:
+        again = _run(launch, inputs, machine, 1)
+        if again.error is None and not problem.problem and not comparison.same(first.outputs, again.outputs):
+            return fail("poison", f"leaves elements unwritten: {comparison.describe(problem)}")
+        return fail("matches", comparison.describe(problem))
+    if not allow_numerics:
+        accuracy = comparison.compare(first.outputs, base.exact, program.tolerance)
+        text = comparison.less_accurate(accuracy, base.accuracy, comparison.leaves(first.outputs), tolerances)
+        if text:
+            return fail("accuracy", f"less accurate than the original: {text}")
+    if thorough:
+        verdict = _repeat(launch, program, base, first, inputs, machine, fail)
+        if verdict is not None:
+            return verdict
+    changed = tampered()
+    if changed:
+        return fail("tampering", f"replaced {changed[0]}")
+    return CaseResult(case=name, passed=True, **shared)
+
+
+def _run(launch: Callable[..., Any], inputs: dict[str, Any], machine: Machine, poison: int) -> Outcome:
+    return run(
+        launch, inputs, poison=poison, keep=machine.keep, counter=machine.count, around=machine.watch, synchronize=machine.synchronize
+    )
+
+
+def _wrong(first: Outcome, base: Baseline, program: Program, machine: Machine) -> comparison.Difference | None:
+    differences = comparison.compare(first.outputs, base.expected, program.tolerance)
+    for name in base.outcome.mutated:
+        # what the original leaves in its inputs is part of what it does
+        differences += comparison.compare(first.inputs[name], base.outcome.inputs[name], None if program.tolerance is None else _loosest(program.tolerance))
+    return comparison.worst(differences)
+
+
+def _loosest(declared: Any) -> Any:
+    if isinstance(declared, (list, tuple)) and declared:
+        return {key: max(float(item.get(key, 0.0)) for item in declared) for key in ("atol", "rtol")}
+    return declared
+
+
+def _repeat(
+    launch: Callable[..., Any], program: Program, base: Baseline, first: Outcome, inputs: dict[str, Any], machine: Machine,
+    fail: Callable[..., CaseResult],
+) -> CaseResult | None:  # fmt: skip
+    second = _run(launch, inputs, machine, 1)
+    if second.error is not None:
+        return fail("repeat", f"raises {one_line(second.error)} when freed memory holds something else")
+    if not comparison.same(first.outputs, second.outputs):
+        original = _run(program.launch, inputs, machine, 1)
+        stable = original.error is None and comparison.same(original.outputs, base.outcome.outputs)
+        worst = _wrong(second, base, program, machine)
+        if (machine.strict and stable) or (worst is not None and not worst.excess <= 1):
+            return fail("poison", "returns elements that nothing wrote, or differs from run to run")
+        third = _run(launch, inputs, machine, 0)
+        if stable and not comparison.same(third.outputs, first.outputs):
+            return fail("repeat", "differs from run to run where the original does not")
+        if stable:
+            return fail("poison", "its result depends on memory that nothing wrote")
+    with machine.ghosts():
+        ghost = _run(launch, inputs, machine, 0)
+        replay = ghost.error is None and comparison.leaves(ghost.outputs) and comparison.same(ghost.outputs, first.outputs)
+        if replay:
+            honest = _run(program.launch, inputs, machine, 0)
+            if honest.error is not None or not comparison.same(honest.outputs, base.outcome.outputs):
+                return fail("ghost", "its result does not change when its kernels do nothing")
+    return None
