@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leadline.backends.base import CompileRequest
 from leadline.backends.nvidia import machine
-from leadline.backends.nvidia.lowering import CapturedDescriptor, Lowering, environment
+from leadline.backends.nvidia.lowering import CapturedDescriptor, Lowering, listening
 from leadline.backends.nvidia.signature import IrCounts
 from leadline.backends.nvidia.source import Source, describe
 from leadline.errors import KernelError, LeadlineError
@@ -30,8 +30,7 @@ def compile_launch(request: CompileRequest) -> Compiled:
     source = describe(request.launch, request.grants)
     report = _Report(request, source)
     lowering = None
-    with environment(MLIR_ENABLE_DIAGNOSTICS="", TRITON_LLVM_DEBUG_ONLY=""), CapturedDescriptor() as captured, _quiet():
-        os.environ.pop("TRITON_LLVM_DEBUG_ONLY")
+    with listening(()), CapturedDescriptor() as captured, _quiet():
         try:
             lowering = Lowering(source, request.target)
             report.run(lowering)
@@ -127,16 +126,14 @@ class _Report:
                 self.lines.setdefault(line, Counter()).update(counts)
 
     def keep(self, stage: str, text: str) -> str:
-        if self.request.store:
-            data = text.encode()
-            digest = hashlib.sha256(data).hexdigest()
-            self.stages[stage] = digest
-            path = Path(self.request.store, digest[:2], digest)
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                    file.write(data)
-                os.replace(file.name, path)  # readers never see half a blob
+        data = text.encode()
+        digest = self.stages[stage] = hashlib.sha256(data).hexdigest()
+        path = Path(self.request.store, digest[:2], digest)
+        if self.request.store and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                file.write(data)
+            os.replace(file.name, path)  # readers never see half a blob
         return text
 
 

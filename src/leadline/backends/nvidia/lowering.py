@@ -18,6 +18,7 @@ from typing import Any
 
 from leadline.backends.nvidia.source import Source, ast_source
 from leadline.errors import UsageError
+from leadline.execution.target import parse_target
 from leadline.model.base import Record
 
 STEPPED = ("make_ttir", "make_ttgir", "make_llir")
@@ -143,16 +144,21 @@ class Pass(Record):
     log: str  # what it wrote to descriptor 2
 
 
-def run_passes(lowering: Lowering, stages: tuple[str, ...], before: Callable[[str, str], None]) -> Iterator[Pass]:
-    """Replay the recorded passes one at a time, calling `before(stage, name)` first. The order is exactly the back-end's."""
+def run_passes(lowering: Lowering, stages: tuple[str, ...], before: Callable[[str, str, bool], None]) -> Iterator[Pass]:
+    """Replay the recorded passes one at a time, in exactly the back-end's order.
+
+    `before(stage, name, last)` is called first; `last`: no later pass of this stage has that name.
+    """
     from triton._C.libtriton import ir
 
     for stage in stages:
-        for name, add, arguments, keywords in lowering.record(stage):
-            short = name.rsplit(".", 1)[-1].removeprefix("add_")
+        recorded = lowering.record(stage)
+        names = [name.rsplit(".", 1)[-1].removeprefix("add_") for name, *_ in recorded]
+        for i, (_, add, arguments, keywords) in enumerate(recorded):
+            short = names[i]
             manager = ir.pass_manager(lowering.module.context)
             add(manager, *arguments, **keywords)
-            before(stage, short)
+            before(stage, short, short not in names[i + 1 :])
             started = time.perf_counter()
             with CapturedDescriptor() as captured:
                 try:
@@ -202,15 +208,29 @@ def environment(**values: str) -> Iterator[None]:
 
 
 def gpu_target(target: str) -> Any:
-    """ "cuda:90" or "hip:gfx942" as Triton's GPUTarget. Raises `UsageError` for anything else."""
+    """A target string as Triton's GPUTarget. Raises `UsageError` for an unknown one."""
     from triton.backends.compiler import GPUTarget
 
-    backend, _, arch = target.partition(":")
-    if backend == "cuda" and arch.isdigit():
-        return GPUTarget("cuda", int(arch), 32)
-    if backend == "hip" and re.fullmatch(r"gfx\w+", arch):
-        return GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32)
-    raise UsageError(f"unknown target {target!r}", remedy="use cuda:<capability> or hip:gfx<number>")
+    parsed = parse_target(target)
+    if parsed.backend == "ascend":
+        raise UsageError(f"target {target!r} is not compiled by this back-end")
+    return GPUTarget(parsed.backend, parsed.arch, parsed.warp_size)
+
+
+_debug_flag_is_on = False
+
+
+def listening(debug_types: tuple[str, ...]) -> contextlib.AbstractContextManager[None]:
+    """Within the block, passes of these LLVM debug types print their decisions, and remarks are on; `()` silences both.
+
+    LLVM's debug flag stays on once set in a process, so silence after that is a type that no pass has.
+    """
+    global _debug_flag_is_on
+    _debug_flag_is_on = _debug_flag_is_on or bool(debug_types)
+    values = {"MLIR_ENABLE_DIAGNOSTICS": "warnings,remarks" if debug_types else "none"}
+    if _debug_flag_is_on:
+        values["TRITON_LLVM_DEBUG_ONLY"] = ",".join(debug_types) or "none"
+    return environment(**values)
 
 
 def _first_error(log: str) -> str:
