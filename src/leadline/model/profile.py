@@ -31,6 +31,7 @@ class AccessSample(Record):
     repeat: float = 1.0
     shared: dict[int, float] = {}
     indirect: bool = False
+    scattered: float = 1.0  # for `indirect`: the sector efficiency if neighbouring loaded indices lie far apart (rows stay whole)
 
 
 class LoopSample(Record):

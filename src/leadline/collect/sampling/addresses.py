@@ -74,6 +74,16 @@ def _some_groups(flat: np.ndarray) -> np.ndarray:
     return rows if count <= _MOST_GROUPS else rows[np.linspace(0, count - 1, _MOST_GROUPS).astype(np.int64)]
 
 
+def _distinct_per_row(rows: np.ndarray, masks: np.ndarray | None) -> int:
+    """How many distinct values the rows have, each row by itself, counting unmasked entries only."""
+    if masks is not None:
+        rows = np.where(masks, rows, np.int64(-1))
+    rows = np.sort(rows, axis=1)
+    fresh = np.ones(rows.shape, bool)
+    fresh[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    return int(np.count_nonzero(fresh & (rows >= 0)))
+
+
 def coalescing(addresses: np.ndarray, active: np.ndarray | None, itemsize: int) -> tuple[float, int, int]:
     """(sector efficiency, longest contiguous run in elements, alignment in bytes) of one execution.
 
@@ -86,20 +96,16 @@ def coalescing(addresses: np.ndarray, active: np.ndarray | None, itemsize: int) 
     axis = _lane_order(addresses, itemsize)
     flat = _in_lane_order(addresses, axis)
     lanes = None if active is None else _in_lane_order(active, axis)
-    useful = touched = 0.0
     if flat.size < GROUP:
         groups, masks = flat[None, :], None if lanes is None else lanes[None, :]
     else:
         groups, masks = _some_groups(flat), None if lanes is None else _some_groups(lanes)
-    for row in range(len(groups)):
-        group = groups[row] if masks is None else groups[row][masks[row]]
-        if not group.size:
-            continue
-        elements = distinct(group) if itemsize <= SECTOR else group
-        first, last = elements // SECTOR, (elements + (itemsize - 1)) // SECTOR
-        sectors = distinct(np.sort(np.concatenate([first, last]))) if bool(np.any(first != last)) else distinct(first)
-        useful += elements.size * itemsize
-        touched += sectors.size * SECTOR
+    useful = _distinct_per_row(groups, masks) * itemsize
+    first, last = groups // SECTOR, (groups + (itemsize - 1)) // SECTOR
+    if bool(np.any(first != last)):
+        first = np.concatenate([first, last], axis=1)
+        masks = None if masks is None else np.concatenate([masks, masks], axis=1)
+    touched = _distinct_per_row(first, masks) * SECTOR
     efficiency = min(1.0, useful / touched) if touched else 1.0
     lead = np.moveaxis(addresses, axis, -1).reshape(-1, addresses.shape[axis])
     if len(lead) > _MOST_GROUPS:

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import triton
 import triton.language as tl
 from triton.runtime import interpreter as interp
 
-from leadline.collect.sampling.recorder import Recorder
+from leadline.collect.sampling.recorder import Cut, Recorder
 
-TRITON_FOLDER = str(Path(triton.__file__).parent)
+TRITON_FOLDER = str(Path(interp.__file__).parents[1])
 _HOOK = "__leadline_sampler__"  # the one name rewritten kernels know us by; lives in builtins while sampling
 _FLOATS = (np.float16, np.float32, np.float64)
 ONE = {"bf16": 0x3F80, "fp8e4nv": 0x38, "fp8e5": 0x3C, "fp8e4b8": 0x40, "fp8e5b16": 0x40, "fp8e4b15": 0x78}
@@ -43,9 +42,9 @@ class SamplingBuilder(interp.InterpreterBuilder):
     sign for floats. They make index tables, offsets and lengths plausible, no more.
     """
 
-    def __init__(self, recorder: Recorder, scale: int = 1) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.recorder, self.scale = recorder, scale
+        self.recorder, self.scale = Recorder(0.0, TRITON_FOLDER), 1
         # Overflow checks would double the work and can only fail on made-up values.
         self.options = interp.InterpreterOptions(sanitize_overflow=False)
 
@@ -296,13 +295,14 @@ class Session:
     """The interpreter patched for sampling; use as a context manager, then `run_program` as often as wanted."""
 
     def __init__(self) -> None:
-        self._hook = _Hook()
+        self._hook, self._builder = _Hook(), SamplingBuilder()
         self._undo: list[Callable[[], None]] = []
 
     def __enter__(self) -> "Session":
         self._set(interp.FunctionRewriter, "ast_transformer", _Rewriter())
         self._set(interp.InterpretedFunction, "rewritten_fn", {})
         self._set(builtins, _HOOK, self._hook)
+        self._patch_language()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -315,48 +315,41 @@ class Session:
         self._undo.append(lambda: delattr(owner, name) if old is missing else setattr(owner, name, old))
         setattr(owner, name, value)
 
-    @contextlib.contextmanager
-    def _language(self, function: Any, builder: SamplingBuilder) -> Iterator[None]:
-        """Triton's language bound to `builder`. Device functions patch it again at every call; once is enough."""
-        old_builder, old_patch = interp.interpreter_builder, interp._patch_lang
-        interp.interpreter_builder = builder
-        scope = old_patch(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
-        interp._patch_lang = lambda fn: scope
+    def _patch_language(self) -> None:
+        """Bind Triton's language to our builder. The interpreter would do it again at every call of a device function."""
+        patch = interp._patch_lang
+        self._set(interp, "interpreter_builder", self._builder)
+        scope = patch(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+        self._undo.append(scope.restore)
+        self._set(interp, "_patch_lang", lambda fn: scope)
         scope.set_attr(tl.tensor, "__index__", _whole)
         for name in ("reduce", "associative_scan"):
             for module in (tl, tl.core):
-                scope.set_attr(module, name, _quick(getattr(module, name), name, builder))
+                scope.set_attr(module, name, _quick(getattr(module, name), name, self._builder))
         for name in ("static_print", "device_print"):
             scope.set_attr(tl, name, lambda *a, **k: None)
-        names = _bind_libdevice(function, scope, builder)
-        try:
-            with np.errstate(all="ignore"), contextlib.redirect_stdout(io.StringIO()):
-                yield
-        finally:
-            interp.interpreter_builder, interp._patch_lang = old_builder, old_patch
-            scope.restore()
-            names()
 
     def run_program(self, function: Any, arguments: dict[str, Callable[[SamplingBuilder], Any]], grid: tuple[int, int, int],
                     program: tuple[int, int, int], recorder: Recorder, scale: int) -> str:  # fmt: skip
         """Run one program into `recorder`; returns "" or why it stopped early (one line)."""
-        from leadline.collect.sampling.recorder import Cut
-
-        builder = SamplingBuilder(recorder, scale)
+        builder = self._builder
+        builder.recorder, builder.scale, self._hook.recorder = recorder, scale, recorder
         builder.set_grid_dim(*grid)
         builder.set_grid_idx(*program)
-        self._hook.recorder = recorder
+        restore = _bind_libdevice(function.fn, builder)
         try:
-            with self._language(function.fn, builder):
+            with np.errstate(all="ignore"), contextlib.redirect_stdout(io.StringIO()):
                 function.rewrite()(**{name: make(builder) for name, make in arguments.items()})
         except Cut:
             return "a program was cut short by the time budget"
         except Exception as error:
-            cause = error
+            cause: BaseException = error
             while isinstance(cause, interp.InterpreterError) and cause.__cause__ is not None:
                 cause = cause.__cause__
             text = str(cause).splitlines()[0] if str(cause) else ""
             return f"the interpreter stopped: {type(cause).__name__}: {text}"[:300]
+        finally:
+            restore()
         return ""
 
 
@@ -397,8 +390,8 @@ def _first_along(value: Any, axis: Any, keep: bool) -> Any:
     return tl.tensor(interp.TensorHandle(np.array([data]), kind.scalar), kind)
 
 
-def _bind_libdevice(function: Any, scope: Any, builder: SamplingBuilder) -> Callable[[], None]:
-    """Math library functions: stubs that only compile. Each becomes "an operation on its first operand"."""
+def _bind_libdevice(function: Any, builder: SamplingBuilder) -> Callable[[], None]:
+    """Math library functions are stubs that only compile: each becomes "an operation on its widest operand". Returns the undoing."""
 
     def operation(*args: Any, **kwargs: Any) -> Any:
         tensors = [a for a in args if isinstance(a, tl.tensor)]
@@ -408,12 +401,13 @@ def _bind_libdevice(function: Any, scope: Any, builder: SamplingBuilder) -> Call
         builder.recorder.arithmetic(widest.handle.data.size)
         return widest
 
-    for value in list(function.__globals__.values()):
-        if isinstance(value, types.ModuleType) and value.__name__.endswith("libdevice"):
-            for name, member in list(vars(value).items()):
-                if isinstance(member, types.FunctionType) and not name.startswith("_"):
-                    scope.set_attr(value, name, operation)
-    imported = {n: v for n, v in function.__globals__.items()
-                if isinstance(v, types.FunctionType) and (v.__module__ or "").endswith("libdevice")}  # fmt: skip
-    function.__globals__.update(dict.fromkeys(imported, operation))
-    return lambda: function.__globals__.update(imported)
+    spaces = [function.__globals__]
+    spaces += [vars(v) for v in function.__globals__.values()
+               if isinstance(v, types.ModuleType) and v.__name__.endswith("libdevice")]  # fmt: skip
+    changed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for space in spaces:
+        stubs = {n: v for n, v in space.items()
+                 if isinstance(v, types.FunctionType) and (v.__module__ or "").endswith("libdevice")}  # fmt: skip
+        space.update(dict.fromkeys(stubs, operation))
+        changed.append((space, stubs))
+    return lambda: [space.update(stubs) for space, stubs in changed].clear()

@@ -1,5 +1,6 @@
 """What one sampled program did: accesses, loops, arithmetic. Long loops run only some iterations, each standing for several."""
 
+import itertools
 import sys
 import time
 import zlib
@@ -55,7 +56,7 @@ def planned(trips: int, most: int) -> list[tuple[int, float]]:
         return [(i, 1.0) for i in range(trips)]
     inner = max(0, most - 3)
     points = sorted({0, 1, trips - 1, *(1 + round((trips - 2) * (i + 1) / (inner + 1)) for i in range(inner))})
-    edges = [0.0, *((a + b + 1) / 2 for a, b in zip(points, points[1:], strict=False)), float(trips)]
+    edges = [0.0, *((a + b + 1) / 2 for a, b in itertools.pairwise(points)), float(trips)]
     return [(p, edges[i + 1] - edges[i]) for i, p in enumerate(points)]
 
 

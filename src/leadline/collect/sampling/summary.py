@@ -101,18 +101,24 @@ def _access(launch: Launch, key: Key, real: list[Program], weights: list[float],
     per_program = active * common.itemsize
     total = per_program * launch.programs
     changed = {"per_program": per_program, "total": total, "unique": _unique(launch, argument, common, pairs, total, indirect)}
+    if indirect and control is not None and key in control.recorder.sites:
+        changed["scattered"] = _mean_efficiency([(control.recorder.sites[key], 1.0)])
     if not indirect:
-        graded = [pair for s, _ in pairs for pair in s.efficiency]
-        mass = sum(w for _, w in graded)
         elements, unique = sum(s.elements * w for s, w in pairs), sum(s.unique * w for s, w in pairs)
         changed |= {
-            "sector_efficiency": sum(e * w for e, w in graded) / mass if mass else 1.0,
+            "sector_efficiency": _mean_efficiency(pairs),
             "contiguous": max(s.contiguous for s, _ in pairs),
             "alignment": min((s.alignment for s, _ in pairs if s.efficiency), default=1),
             "repeat": elements / unique if unique else 1.0,
             "shared": _shared(key, real, middle),
         }
     return structs.replace(common, **changed)
+
+
+def _mean_efficiency(pairs: list[tuple[Site, float]]) -> float:
+    graded = [(value, weight * share) for site, share in pairs for value, weight in site.efficiency]
+    mass = sum(weight for _, weight in graded)
+    return sum(value * weight for value, weight in graded) / mass if mass else 1.0
 
 
 def _shared(key: Key, real: list[Program], middle: Program | None) -> dict[int, float]:
