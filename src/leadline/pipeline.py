@@ -53,10 +53,14 @@ class Session:
         with_device = options.device != "none" and device_present()
         self.workers = stack.enter_context(Workers(folder=self.folder, device=with_device))
         self.scratch = Path(stack.enter_context(_scratch()))
-        self.environment = self.workers.compile.call("leadline.execution.environment:inspect", EnvironmentRequest(), Environment, timeout=120)
+        self.environment = self.workers.compile.call(
+            "leadline.execution.environment:inspect", EnvironmentRequest(), Environment, timeout=120
+        )
         self.versions = {k: v for k, v in self.environment.versions.items() if v}
         if "triton" not in self.versions:
-            raise EvidenceError("triton is not installed in this Python", remedy="install triton beside leadline; leadline doctor says more")
+            raise EvidenceError(
+                "triton is not installed in this Python", remedy="install triton beside leadline; leadline doctor says more"
+            )
         self.names = self.describe(self.case)
         self.case_name = self._chosen(options.case)
 
@@ -198,7 +202,9 @@ def _check_original(session: Session) -> None:
     judge(msgspec.structs.replace(request, baseline_only=True), session.workers)
 
 
-def _proposals(session: Session, options: OptimizeOptions, parent: Candidate, found: tuple[Finding, ...], numbered: Numbered) -> list[Proposal]:
+def _proposals(
+    session: Session, options: OptimizeOptions, parent: Candidate, found: tuple[Finding, ...], numbered: Numbered
+) -> list[Proposal]:
     proposers = {"rules": RulesProposer(), "search": SearchProposer()}
     out: list[Proposal] = []
     for name in options.proposers:

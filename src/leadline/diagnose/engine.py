@@ -143,7 +143,11 @@ class Engine:
         """The launches that carry the time, one of each kind (same kernel and arguments up to sizes that do not specialise)."""
         seen: dict[tuple[object, ...], Launch] = {}
         for launch in sorted(view.launches, key=lambda x: view.share(x.index), reverse=True):
-            kind = (launch.kernel_file, launch.kernel, tuple((a.type, a.divisible, a.value if a.constexpr else None) for a in launch.arguments))
+            kind = (
+                launch.kernel_file,
+                launch.kernel,
+                tuple((a.type, a.divisible, a.value if a.constexpr else None) for a in launch.arguments),
+            )
             if kind not in seen and (not seen or view.share(launch.index) >= MIN_SHARE):
                 seen[kind] = launch
         return list(seen.values())[:MAX_COMPILED]

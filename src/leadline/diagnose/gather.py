@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from leadline.backends.base import Backend, CompileRequest, ExplainRequest, Explanation, ProbeRequest, select
-from leadline.collect import ceilings, floor, sampling_request, source
+from leadline.collect import ceilings, floor, source
+from leadline.collect.sampling import SampleRequest
 from leadline.errors import KernelError, LeadlineError, WorkerError
 from leadline.execution.store import Store
 from leadline.execution.worker import Worker
@@ -62,6 +63,11 @@ class Workers:
         self.compile = Worker("compile", environment=common)
         self.interpret = Worker("interpret", environment={**common, "TRITON_INTERPRET": "1"})
         self.device = Worker("device", environment=common) if device else None
+        self._common = common
+
+    def fresh(self) -> Worker:
+        """A device worker that shares nothing with the others, for timing first calls."""
+        return Worker("cold", environment=self._common)
 
     def close(self) -> None:
         for worker in (self.compile, self.interpret, self.device):
@@ -104,12 +110,13 @@ class LiveGatherer:
 
     def _wake(self) -> None:
         try:
-            self.workers.interpret.call("leadline.collect.sampling:warm", sampling_request.Nothing(), bool, timeout=60)
+            nothing = SampleRequest(case=self.case, launches=())
+            self.workers.interpret.call("leadline.collect.sampling:sample", nothing, tuple[LaunchSample, ...], timeout=60)
         except LeadlineError:
             return  # whoever needs the worker will meet the same error and report it
 
     def samples(self, launches: tuple[Launch, ...]) -> tuple[LaunchSample, ...] | Unavailable:
-        request = sampling_request.SampleRequest(case=self.case, launches=launches)
+        request = SampleRequest(case=self.case, launches=launches)
         try:
             return self.workers.interpret.call("leadline.collect.sampling:sample", request, tuple[LaunchSample, ...], timeout=60)
         except WorkerError as error:

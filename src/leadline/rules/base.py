@@ -163,7 +163,9 @@ class Rule:
         if any(o.flipped for o in ran):
             return raised(hypothesis, "confirmed", *[o for o in ran if o.flipped])
         if ran and len(ran) == len(outcomes):
-            tried = "; ".join(f"granting {', '.join(f.describe() for f in o.probe.grants)} left {o.probe.signature} at {o.after}" for o in ran)
+            tried = "; ".join(
+                f"granting {', '.join(f.describe() for f in o.probe.grants)} left {o.probe.signature} at {o.after}" for o in ran
+            )
             return msgspec.structs.replace(hypothesis, refuted=tried, counter=(*hypothesis.counter, *ran))
         return hypothesis
 
@@ -208,9 +210,21 @@ def seen(what: str, file: str, line: int) -> SourceFact:
     return SourceFact(id="", what=what, file=file, line=line)
 
 
-def metric(name: str, value: float, unit: str, launch: Launch, line: int = 0, *, predicted: bool = True, collector: str = "sampling") -> Metric:
+def metric(
+    name: str, value: float, unit: str, launch: Launch, line: int = 0, *, predicted: bool = True, collector: str = "sampling"
+) -> Metric:
     """A number about a launch as evidence."""
-    return Metric(id="", name=name, value=value, unit=unit, predicted=predicted, launch=launch.index, file=launch.kernel_file, line=line, collector=collector)
+    return Metric(
+        id="",
+        name=name,
+        value=value,
+        unit=unit,
+        predicted=predicted,
+        launch=launch.index,
+        file=launch.kernel_file,
+        line=line,
+        collector=collector,
+    )
 
 
 def located(stage: str, what: str, launch: Launch, line: int, value: int | float | str | None = None) -> IrFact:
@@ -227,7 +241,13 @@ def all_rules() -> tuple[Rule, ...]:
         if module.ispkg or ".editing" in module.name:
             continue
         for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, Rule) and value is not Rule and value.__module__ == module.name and hasattr(value, "code"):
+            if (
+                isinstance(value, type)
+                and issubclass(value, Rule)
+                and value is not Rule
+                and value.__module__ == module.name
+                and hasattr(value, "code")
+            ):
                 found[value.code] = value()
     for entry in importlib.metadata.entry_points(group="leadline.rules"):
         rule = entry.load()()

@@ -1,0 +1,70 @@
+"""Neighbouring launch configurations, for a clock to choose from: warps, stages, and power-of-two constants of the launch."""
+
+import ast
+from collections.abc import Iterable
+
+from leadline.collect import source
+from leadline.model import Candidate, Finding, KernelCase, LaunchSite, Rewrite, content_hash
+from leadline.propose.base import Proposal
+from leadline.rules.editing import SourceFile
+
+WARPS = (1, 2, 4, 8, 16)
+STAGES = (2, 3, 4, 5)
+DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
+
+
+class SearchProposer:
+    """One step along one constant at a time, from what the parent has. Only worth proposing where a device can choose."""
+
+    name = "search"
+
+    def propose(self, parent: Candidate, findings: tuple[Finding, ...], rewrites: dict[str, Rewrite]) -> Iterable[Proposal]:
+        facts = source.read(KernelCase(path="candidate.py", source=parent.source, kernels=()), {})
+        for site in facts.wrapper.launches if facts.wrapper else ():
+            kernel = facts.kernel(site.kernel)
+            if kernel is None or any("autotune" in d for d in kernel.decorators):
+                continue
+            has_dot = bool(kernel.of_kind("dot"))
+            changes = [*_option_changes(site, has_dot), *_constant_changes(site, {p.name for p in kernel.parameters if p.constexpr})]
+            for name, value, option in changes:
+                file = SourceFile(parent.source)
+                try:
+                    (file.set_launch_option if option else file.set_launch_argument)(site.line, name, str(value))
+                    text = file.apply()
+                except ValueError:
+                    continue
+                title = f"{site.kernel}: {name}={value}"
+                yield Proposal(
+                    candidate=Candidate(id=content_hash(text), source=text, proposer=self.name, parent=parent.id, title=title),
+                    hypothesis=f"{title} is faster on this device", group=f"search:{site.line}", rule="",
+                )  # fmt: skip
+
+
+def _literal(text: str | None) -> int | None:
+    try:
+        value = ast.literal_eval(text or "")
+    except (ValueError, SyntaxError):
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _option_changes(site: LaunchSite, has_dot: bool) -> list[tuple[str, int, bool]]:
+    warps, stages = site.options.get("num_warps"), site.options.get("num_stages")
+    have_warps = DEFAULT_WARPS if warps is None else _literal(warps)
+    have_stages = DEFAULT_STAGES if stages is None else _literal(stages)
+    out: list[tuple[str, int, bool]] = []
+    if have_warps is not None:
+        out += [("num_warps", w, True) for w in sorted(WARPS, key=lambda w: abs(w - (have_warps or 4))) if w != have_warps]
+    if have_stages is not None and has_dot:
+        out += [("num_stages", s, True) for s in STAGES if s != have_stages]
+    return out
+
+
+def _constant_changes(site: LaunchSite, constexprs: set[str]) -> list[tuple[str, int, bool]]:
+    """Half, double and four times every power-of-two constexpr that the launch gives as a literal."""
+    out: list[tuple[str, int, bool]] = []
+    for name, text in site.arguments.items():
+        value = _literal(text)
+        if name in constexprs and value is not None and value >= 8 and value & (value - 1) == 0:
+            out += [(name, v, False) for v in (value * 2, value // 2, value * 4) if 8 <= v <= 65536]
+    return out

@@ -1,0 +1,42 @@
+"""What atomics cost: which programs meet on the same addresses, and how long the memory system needs for them."""
+
+from leadline.model import Access, Launch
+from leadline.rules.base import View
+
+# Additions per second that the L2 of a Hopper part sustained on coalesced float32 addresses met by many programs (H200, measured on
+# a weight-gradient kernel: 2.7e8 additions took 0.86 ms more than their absence). Other parts are scaled by their L2 rate.
+ADDITIONS_PER_S = 3.1e11
+H200_L2_BYTES_PER_S = 5.5e12
+
+
+def contended(view: View, launch: Launch, access: Access) -> list[int]:
+    """Program axes of more than one program on which all programs update the same addresses, widest first."""
+    sample = view.access(launch.index, access.line)
+    axes = []
+    for axis, extent in enumerate(launch.grid):
+        if extent <= 1:
+            continue
+        if access.indirect or (sample is not None and sample.indirect):
+            continue
+        shared = sample.shared.get(axis) if sample is not None else None
+        same = shared >= 0.99 if shared is not None else axis not in access.axes
+        if same and axis not in access.axes:
+            axes.append(axis)
+    return sorted(axes, key=lambda a: -launch.grid[a])
+
+
+def atomic_us(view: View, launch: Launch, access: Access) -> float:
+    """Predicted time of all updates that `access` makes, in microseconds."""
+    sample = view.access(launch.index, access.line)
+    if sample is None:
+        return 0.0
+    updates = sample.total / max(sample.itemsize, 1)
+    scale = view.ceilings.l2_bytes_per_s / H200_L2_BYTES_PER_S if view.ceilings else 1.0
+    return updates / (ADDITIONS_PER_S * max(scale, 0.1)) * 1e6
+
+
+def inflated(view: View, launch: Launch, spent_us: float) -> tuple[float, float]:
+    """(low, high) speedup of the launch without the updates: they may overlap the rest fully, or not at all."""
+    cost = view.costs.get(launch.index)
+    rest = max(cost.dram_us, cost.compute_us, cost.launch_us, 1.0) if cost else max(spent_us, 1.0)
+    return max(spent_us, rest) / rest, (spent_us + rest) / rest

@@ -1,0 +1,1 @@
+"""Rules about arithmetic: matrix units, types, layouts between operations."""

@@ -1,0 +1,1 @@
+"""Rules about software pipelining and asynchronous matrix instructions."""
