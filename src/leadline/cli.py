@@ -3,21 +3,20 @@
 Only typer is imported here; each command imports what it needs, so that `--help` answers at once.
 """
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from leadline.errors import EvidenceError, KernelError, LeadlineError, UsageError, WorkerError, WorkerRaised
+from leadline import console
+from leadline.errors import EvidenceError, LeadlineError, UsageError, WorkerError
 
 if TYPE_CHECKING:
     from leadline.model import Run
     from leadline.rules.base import Rule
-    from leadline.settings import Progress, Settings
+    from leadline.settings import Settings
 
 app = typer.Typer(
     name="leadline",
@@ -30,8 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# Settings of this process's one command line that error reporting needs after a command has failed.
-_asked = {"json": False, "verbose": False}
+INTERRUPTED = 130
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="file.py, file.py::kernel, a recorded case or a run id.")]
 Case = Annotated[str, typer.Option("--case", metavar="NAME", help="A name in CASES, or a file that holds CASES.")]
@@ -61,7 +59,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        _say(context.get_help())
+        console.say(context.get_help())
         raise typer.Exit(2)
 
 
@@ -83,14 +81,14 @@ def diagnose(
     verbose: Verbose = False,
 ) -> None:
     """Say why the kernel is slow, as deep as it takes."""
-    _begin(json, verbose)
+    console.begin(json, verbose)
     from leadline.settings import DiagnoseOptions
 
     settings = _settings(target_file)
     options = DiagnoseOptions(**_common(settings, target_file, case, target, profile, device, select, ignore, level))
-    with _progress(quiet or json) as progress:
+    with console.progress(quiet or json) as progress:
         run = _pipeline().diagnose(options, progress)
-    _show(run, settings, json, quiet, verbose)
+    console.show(run, settings, json, quiet, verbose)
     if level is not None:
         _require_level(run, level, profile)
 
@@ -115,8 +113,9 @@ def optimize(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Rewrite the kernel round by round and keep what is proved correct and faster."""
-    _begin(json, verbose)
+    """Rewrite the kernel; keep what is proved better."""
+    console.begin(json, verbose)
+    from leadline.report.file import writable
     from leadline.settings import DEFAULT_ROUNDS, PROPOSERS, OptimizeOptions, seconds
 
     settings = _settings(target_file)
@@ -125,9 +124,9 @@ def optimize(
         raise UsageError("-o and --write exclude each other", where="optimize", remedy="give one of them")
     # Asked before the work, not after it: minutes of measuring must not end in "permission denied".
     if write:
-        _writable(path, "--write")
+        writable(path, "--write")
     elif output:
-        _writable(Path(output), "-o")
+        writable(Path(output), "-o")
     names = _words(proposer) if proposer is not None else settings.proposers
     options = OptimizeOptions(
         **_common(settings, target_file, case, target, profile, device, select, ignore, level),
@@ -139,9 +138,9 @@ def optimize(
         write=write,
         allow_numerics=allow_numerics,
     )
-    with _progress(quiet or json) as progress:
+    with console.progress(quiet or json) as progress:
         run = _pipeline().optimize(options, progress)
-    _show(run, settings, json, quiet, verbose)
+    console.show(run, settings, json, quiet, verbose)
     _deliver(run, path, output, write, quiet or json)
 
 
@@ -158,8 +157,8 @@ def verify(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Judge any candidate against the original: compiles, correct, faster."""
-    _begin(json, verbose)
+    """Judge any candidate against the original."""
+    console.begin(json, verbose)
     from leadline.settings import DEVICES, VerifyOptions, check_target, choice, seconds
 
     settings = _settings(old)
@@ -178,9 +177,9 @@ def verify(
         allow_numerics=allow_numerics,
         home=settings.home,
     )
-    with _progress(quiet or json) as progress:
+    with console.progress(quiet or json) as progress:
         run = _pipeline().verify(options, progress)
-    _show(run, settings, json, quiet, verbose)
+    console.show(run, settings, json, quiet, verbose)
     verdict = run.rounds[-1] if run.rounds else None
     if verdict is None or verdict.verdict == "rejected":
         raise typer.Exit(1)
@@ -204,28 +203,29 @@ def report(
     verbose: Verbose = False,
 ) -> None:
     """Show a finished run again, or as a document."""
-    _begin(False, verbose)
+    console.begin(False, verbose)
     from leadline import report as reports
+    from leadline.report.file import replace, writable
 
     settings = _settings(".")
     found = _load_run(run, settings)
     if format == "text":
         if output is None:
-            return _show(found, settings, False, quiet, verbose)
-        text = _plain_text(found, quiet, verbose)
+            return console.show(found, settings, False, quiet, verbose)
+        text = console.plain_text(found, quiet, verbose)
     else:
         text = reports.get(format)(found)
     if output is None:
         sys.stdout.write(text)
     else:
-        _writable(Path(output), "-o")
-        _replace(Path(output), text)
+        writable(Path(output), "-o")
+        replace(Path(output), text)
 
 
 @app.command()
 def explain(rule: Annotated[str, typer.Argument(metavar="RULE", help="A code (MEM101) or slug (unaligned-access).")]) -> None:
-    """Say what a rule finds, why that is slow, how it is proved and mended."""
-    _begin(False, False)
+    """Say what a rule finds and why that is slow."""
+    console.begin(False, False)
     import inspect
 
     from leadline.settings import closest
@@ -244,13 +244,13 @@ def explain(rule: Annotated[str, typer.Argument(metavar="RULE", help="A code (ME
 @app.command()
 def rules(json: Json = False) -> None:
     """List all rules, those of plug-ins included."""
-    _begin(json, False)
+    console.begin(json, False)
     rows = [
         {"code": r.code, "slug": r.slug, "cause": r.cause, "family": r.family, "rewrite": _rewrites(r), "targets": [*r.targets]}
         for r in _rules()
     ]
     if json:
-        return _print_json({"schema": "leadline.rules/1", "rules": rows})
+        return console.print_json({"schema": "leadline.rules/1", "rules": rows})
     table = [("code", "slug", "cause", "family", "rewrite")]
     table += [(r["code"], r["slug"], r["cause"], r["family"], "yes" if r["rewrite"] else "no") for r in rows]
     widths = [max(len(row[c]) for row in table) for c in range(5)]
@@ -264,8 +264,8 @@ def doctor(
     target: CompileFor = None,
     json: Json = False,
 ) -> None:
-    """Say what this machine offers, and what to do about what is missing."""
-    _begin(json, False)
+    """Say what this machine offers and lacks."""
+    console.begin(json, False)
     from leadline.execution.environment import Environment, InspectRequest, triage
     from leadline.execution.worker import Worker
     from leadline.settings import check_target
@@ -282,7 +282,7 @@ def doctor(
     if json:
         import msgspec
 
-        _print_json({"schema": "leadline.doctor/1", "items": msgspec.to_builtins(items)})
+        console.print_json({"schema": "leadline.doctor/1", "items": msgspec.to_builtins(items)})
     else:
         width = max(len(item.name) for item in items)
         for item in items:
@@ -301,14 +301,10 @@ def doctor(
 # -- options ------------------------------------------------------------------------------------------------------------
 
 
-def _begin(json: bool, verbose: bool) -> None:
-    _asked.update(json=json, verbose=verbose)
-
-
 def _pipeline() -> Any:
-    import leadline.pipeline
+    from importlib import import_module
 
-    return leadline.pipeline
+    return import_module("leadline.pipeline")
 
 
 def _settings(target: str) -> "Settings":
@@ -339,8 +335,8 @@ def _exists(file: str) -> None:
         if path.parent.is_dir():
             from leadline.settings import closest
 
-            near = closest(path.name, [p.name for p in path.parent.glob("*.py")])
-        remedy = f"did you mean '{path.parent / near}'?" if near else "check the path"
+            near = closest(path.stem, [p.stem for p in path.parent.glob(f"*{path.suffix}")])  # a shared suffix is no likeness
+        remedy = f"did you mean '{path.with_name(near + path.suffix)}'?" if near else "check the path"
         raise UsageError("no such file", where=file, remedy=remedy)
 
 
@@ -437,64 +433,6 @@ def _require_level(run: "Run", level: str, profile: str) -> None:
 # -- output -------------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _progress(silent: bool) -> "Iterator[Progress]":
-    """A progress bar on stderr, on a terminal only."""
-    if silent or not sys.stderr.isatty():
-        yield lambda stage, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def update(stage: str, done: int, total: int) -> None:
-            bar.update(task, description=stage, completed=done, total=total or None)
-
-        yield update
-
-
-def _show(run: "Run", settings: "Settings", json: bool, quiet: bool, verbose: bool) -> None:
-    if json:
-        from leadline.report.json import encode
-
-        sys.stdout.flush()
-        typer.echo(encode(run), nl=False)
-        _asked["json"] = False  # stdout has its one object; what fails from here on says so on stderr alone
-        return
-    from rich.console import Console
-
-    from leadline.report.terminal import render
-
-    # A pipe has no width of its own; rich would take 80.
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 110
-    render(run, Console(width=width, no_color=not settings.color or None), verbose=verbose, quiet=quiet)
-
-
-def _plain_text(run: "Run", quiet: bool, verbose: bool) -> str:
-    import io
-
-    from rich.console import Console
-
-    from leadline.report.terminal import render
-
-    buffer = io.StringIO()
-    render(run, Console(file=buffer, width=110), verbose=verbose, quiet=quiet)
-    return buffer.getvalue()
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
 def _load_run(name: str, settings: "Settings") -> "Run":
     """The run in a JSON file, or the stored run with this id (or its unambiguous beginning)."""
     from leadline.report.json import decode
@@ -509,57 +447,24 @@ def _load_run(name: str, settings: "Settings") -> "Run":
     return Store(Path(settings.home)).run(name)
 
 
-def _writable(path: Path, where: str) -> None:
-    """UsageError unless `path` can be replaced by a new file in its folder."""
-    folder = path.resolve().parent
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", where=where, remedy="give a file name")
-    if not folder.is_dir():
-        raise UsageError(f"folder {folder} does not exist", where=where, remedy="create it first")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise UsageError(f"{path} is not writable", where=where, remedy="make it writable or use -o FILE")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"folder {folder} is not writable", where=where, remedy="choose another place with -o FILE")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write `text` to `path` in one step: a reader sees the old file or the new one. Links and permissions are kept."""
-    import tempfile
-
-    real = path.resolve()
-    descriptor, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        if real.exists():
-            os.chmod(temporary, real.stat().st_mode & 0o7777)
-        else:
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, real)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def _deliver(run: "Run", path: Path, output: str | None, write: bool, silent: bool) -> None:
     """Put the accepted file where the user asked, or print its diff."""
     import shlex
 
+    from leadline.report.file import replace
+
     if not run.best:
         if output or write:
-            _say("nothing written: no candidate was accepted")
+            console.say("nothing written: no candidate was accepted")
         return
     if output:
-        _replace(Path(output), run.best)
-        _say(f"wrote {output}")
+        replace(Path(output), run.best)
+        console.say(f"wrote {output}")
     elif write:
         if path.read_text(encoding="utf-8") != run.source:
             raise UsageError("the file changed while it was optimised", where=str(path), remedy="run again, or use -o FILE")
-        _replace(path, run.best)
-        _say(f"replaced {path}; undo with: leadline report {run.id} --format diff | patch -R {shlex.quote(str(path))}")
+        replace(path, run.best)
+        console.say(f"replaced {path}; undo with: leadline report {run.id} --format diff | patch -R {shlex.quote(str(path))}")
     elif run.best_diff and not silent:
         typer.echo("\n" + run.best_diff.rstrip("\n"))
 
@@ -570,92 +475,36 @@ def _deliver(run: "Run", path: Path, output: str | None, write: bool, silent: bo
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status (docs/cli.md). Nothing but `-v` ever shows a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # arrows and a user's letters must not end a run where the locale is not UTF-8
+            stream.reconfigure(errors="replace")
     # Options are parsed before a command can say so, and parse errors must follow --json, too.
-    _begin("--json" in arguments, bool({"-v", "--verbose"} & {*arguments}))
+    console.begin("--json" in arguments, bool({"-v", "--verbose"} & {*arguments}))
     sys.exit(_guarded(arguments))
 
 
 def _guarded(arguments: list[str]) -> int:
     try:
-        return app(arguments, standalone_mode=False) or 0
+        status = app(arguments, prog_name="leadline", standalone_mode=False) or 0
+        if status == INTERRUPTED:  # typer turns the interrupt into its status and says nothing
+            console.say("interrupted")
+        return status
     except LeadlineError as error:
-        return _fail(error)
+        return console.fail(error)
     except KeyboardInterrupt:
-        _say("interrupted")
-        return 130
-    except BrokenPipeError:
-        # The reader went away. Python flushes stdout at exit, which would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        console.say("interrupted")
+        return INTERRUPTED
+    except SystemExit as error:
+        # typer and rich leave with 1 when the reader of stdout went away, which here means "rejected". A verdict nobody read must
+        # not look like acceptance either: the status is a shell's for SIGPIPE.
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit, which would fail again
+        return 141
     except Exception as error:
         if hasattr(error, "format_message"):  # click's own errors: a bad option, a missing argument
-            return _fail(_usage(error))
-        if type(error).__name__ == "Abort":
-            _say("interrupted")
-            return 130
-        return _crash(error)
-
-
-def _usage(error: Any) -> UsageError:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "leadline"
-    what, _, near = error.format_message().rstrip(".").partition(". Did you mean ")
-    return UsageError(what, where=command, remedy=f"did you mean {near}" if near else f"see {command} --help")
-
-
-def _fail(error: LeadlineError) -> int:
-    """One line on stderr; with --json an object on stdout as well."""
-    status = error.status
-    if isinstance(error, WorkerRaised) and error.frame and not error.expected:
-        status = KernelError.status  # the user's code raised it, at a place we know
-    if _asked["json"]:
-        _print_error(error.what, error.where, error.remedy, status)
-    _say("error: " + " ".join(str(error).split()))
-    if _asked["verbose"]:
-        if log := getattr(error, "log", ""):
-            _say(log.rstrip())
-        _traceback(error)
-    return status
-
-
-def _print_error(what: str, where: str, remedy: str, status: int) -> None:
-    _print_json({"schema": "leadline.error/1", "error": what, "where": where, "remedy": remedy, "status": status})
-
-
-def _traceback(error: BaseException) -> None:
-    import traceback
-
-    _say("".join(traceback.format_exception(error)).rstrip())
-
-
-def _crash(error: Exception) -> int:
-    """Something we did not expect: one line, and the traceback in a file for whoever reports it."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    if _asked["json"]:
-        _print_error(f"internal error: {text}", "", "run again with -v for the traceback", 2)
-    if _asked["verbose"]:
-        _say(f"internal error: {text}; please report it with the traceback below")
-        _traceback(error)
-        return 2
-    saved = _save_traceback(error)
-    tail = f" (traceback in {saved})" if saved else ""
-    _say(f"internal error: {text}; run again with -v for the traceback and report it{tail}")
-    return 2
-
-
-def _save_traceback(error: Exception) -> str:
-    import time
-    import traceback
-
-    from leadline.settings import default_home
-
-    file = default_home() / "crashes" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-    except OSError:
-        return ""
-    return str(file)
+            return console.fail(console.usage(error))
+        return console.crash(error)
 
 
 if __name__ == "__main__":

@@ -305,10 +305,10 @@ def tally(run: Run) -> str:
 
 
 def heading(run: Run) -> str:
-    """`k.py  case b8  cuda:90  device none  triton 3.6.0`."""
+    """`k.py, case b8, cuda:90, no device, triton 3.6.0`."""
     parts = [shown(run.path) + (f"::{run.kernel}" if run.kernel else "")] if run.path else []
     if run.case:
         parts.append(f"case {run.case}")
-    parts += [run.target, f"device {run.device or 'none'}"]
+    parts += [run.target, f"device {run.device}" if run.device else "no device"]
     parts += [f"{name} {version}" for name, version in sorted(run.versions.items())]
-    return "  ".join(parts)
+    return ", ".join(parts)

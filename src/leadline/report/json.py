@@ -33,3 +33,9 @@ def schema() -> bytes:
     """JSON schema of a run, as stored in docs/run.schema.json."""
     described = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Run)}
     return msgspec.json.format(msgspec.json.encode(described, order="deterministic"), indent=2) + b"\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.buffer.write(schema())

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import PurePath
 from typing import Any
+from urllib.parse import quote
 
 from leadline.model import Edit, Finding, Rewrite, Run
 from leadline.report import content
@@ -85,7 +86,7 @@ def _result(run: Run, finding: Finding, index: int) -> Json:
 def uri(file: str) -> str:
     """A file as SARIF wants it: relative and with forward slashes where it lies inside the working folder, else a file URI."""
     path = PurePath(content.shown(file))
-    return path.as_uri() if path.is_absolute() else path.as_posix()
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
 def _fix(run: Run, rewrite: Rewrite) -> Json | None:

@@ -22,6 +22,7 @@ VERDICT_STYLE = {
 }  # fmt: skip
 EVIDENCE_SHOWN = 3  # per level and finding, without -v
 LABEL = 11
+NARROWEST = 10  # columns of a table
 
 
 def render(run: Run, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -45,7 +46,7 @@ class _Page:
             self.out(Text(content.outcome(self.run)))
 
     def full(self) -> None:
-        self.out(Text(content.heading(self.run), style="dim"))
+        self.paragraph(content.heading(self.run), 0, "dim")
         for node in content.tree(self.run):
             self.blank()
             self.finding(node, 0)
@@ -167,7 +168,7 @@ class _Page:
             self.title("ruled out")
         for h in self.run.refuted:
             where = f"{content.shown(h.span.file)}:{h.span.line}"
-            self.out(Text(f"  {where}  {h.rule} {content.slug(h.rule, h.cause)}: {h.claim}"))
+            self.paragraph(f"{where} {h.rule} {content.slug(h.rule, h.cause)}: {h.claim}", 2)
             self.labelled("because", h.refuted, indent=4, style="dim")
             if self.verbose:
                 self.evidence((*h.evidence, *h.against), 4)
@@ -221,9 +222,9 @@ class _Page:
         self.blank()
         self.out(Text(text, style="bold"))
 
-    def paragraph(self, text: str, pad: int) -> None:
+    def paragraph(self, text: str, pad: int, style: str = "") -> None:
         for line in self.wrap(text, self.width - pad):
-            self.out(Text(" " * pad + line))
+            self.out(Text(" " * pad + line, style=style))
 
     def labelled(self, label: str, text: str, *, indent: int = 2, style: str = "") -> None:
         """`label` in a column of its own, `text` wrapped beside it."""
@@ -239,14 +240,14 @@ class _Page:
         return textwrap.wrap(joined, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]
 
     def table(self, titles: tuple[str, ...], rows: Sequence[tuple[str, ...]], pad: int, details: Sequence[str] = ()) -> None:
-        """Columns as wide as their text, the widest one or the last one wrapped; `details[i]` is a line below row i."""
+        """Columns as wide as their text, the widest ones wrapped; `details[i]` is a line below row i."""
         widths = [max(len(row[c]) for row in (titles, *rows)) for c in range(len(titles))]
         room = self.width - pad - 2 * (len(titles) - 1)
         while sum(widths) > room:
             widest = max(range(len(widths)), key=lambda c: widths[c])
-            if widths[widest] <= 14:
+            if widths[widest] <= NARROWEST:
                 break
-            widths[widest] = max(14, widths[widest] - (sum(widths) - room))
+            widths[widest] -= 1
         self.cells(titles, widths, pad, "dim")
         for position, row in enumerate(rows):
             self.cells(row, widths, pad, "")

@@ -1,0 +1,136 @@
+"""Wording and order shared by all formats."""
+
+import pytest
+
+from leadline.model import (
+    CompilerMessage,
+    Estimate,
+    Finding,
+    Interval,
+    IrFact,
+    Limit,
+    Metric,
+    PassStep,
+    Round,
+    Run,
+    SourceFact,
+    Unavailable,
+    Verdict,
+)
+from leadline.report import content
+
+
+@pytest.mark.parametrize(
+    ("evidence", "level", "sentence"),
+    [
+        (SourceFact(id="e", what="a stride", line=3), 1, "a stride (line 3)"),
+        (Metric(id="e", name="active", value=0.5, unit="", predicted=True, collector="sampling"), 1, "active 0.5 [predicted]"),
+        (Metric(id="e", name="time", value=12.345678, unit="us", collector="timing", line=2), 2, "time 12.35 us (line 2) [measured]"),
+        (IrFact(id="e", stage="ptx", what="ld.global"), 3, "ptx: ld.global"),
+        (IrFact(id="e", stage="ptx", what="ld.global", value=0), 3, "ptx: ld.global = 0"),
+        (PassStep(id="e", pass_name="p", stage="ttgir", before={"a": 1}, after={"b": 2}), 4, "pass p (ttgir): a 1 → 0, b 0 → 2"),
+        (PassStep(id="e", pass_name="p", stage="ttgir"), 4, "pass p (ttgir): nothing changed"),
+        (CompilerMessage(id="e", channel="remark", text=" no \n"), 4, 'remark: "no"'),
+        (Unavailable(what="counters", reason="no device"), 0, "counters: no device"),
+    ],
+)
+def test_evidence_in_words(evidence, level, sentence):
+    assert (content.level_of(evidence), content.sentence(evidence)) == (level, sentence)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(1.3, 1.9, "expected 1.3-1.9x"), (2.0, 2.0, "expected 2.0x"), (1.01, 1.04, "expected 1.01-1.04x"), (1, 1, "expected 1.00x"),
+     (3, 12.34, "expected 3.0-12.3x")],
+)  # fmt: skip
+def test_estimates_are_expectations(low, high, text):
+    assert content.gain(Estimate(kind="global", low=low, high=high)) == text
+
+
+def test_limit_in_words():
+    assert content.limit(Run()) == ""
+    assert content.limit(Run(limit=Limit(bound="compute", floor_us=3.0))) == "compute bound: floor 3.0 us (predicted), time not measured"
+    measured = Limit(bound="memory", floor_us=41.0, time_us=95.0, fraction=0.43, predicted=False)
+    assert content.limit(Run(limit=measured)) == "memory bound: floor 41.0 us (measured), time 95.0 us (measured), 43% of the limit"
+
+
+def test_the_best_round_is_the_fastest_accepted_and_measured():
+    def made(number: int, verdict: str, mid: float, measured: bool) -> Round:
+        speedup = Interval(low=mid - 0.1, mid=mid, high=mid + 0.1)
+        details = Verdict(outcome=verdict, reason="", measured=measured)
+        return Round(round=number, parent=0, hypothesis="h", rewrite="", verdict=verdict, speedup=speedup, details=details)
+
+    rounds = (
+        made(1, "accepted", 1.2, True),
+        made(2, "accepted", 1.6, True),
+        made(3, "accepted", 9.0, False),
+        made(4, "rejected", 3.0, True),
+    )
+    run = Run(command="optimize", device="D", rounds=rounds)
+    assert content.outcome(run) == "best speedup: 1.60x (1.50-1.70), measured on D, round 2"
+    assert [row.speedup for row in content.round_rows(run)] == [
+        "1.20x (1.10-1.30)",
+        "1.60x (1.50-1.70)",
+        "not measured",
+        "3.00x (2.90-3.10)",
+    ]
+    bare = Round(round=1, parent=0, hypothesis="h", rewrite="", verdict="accepted", speedup=Interval(low=1, mid=2, high=3))
+    assert content.measured(bare, Run(device=None)) is None
+    assert content.measured(bare, Run(device="D")) == bare.speedup
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (Run(command="diagnose"), "no findings"),
+        (Run(command="optimize"), "best speedup: not measured (no device)"),
+        (Run(command="optimize", device="D"), "best speedup: none (no candidate was accepted)"),
+        (Run(command="verify", device="D"), "speedup: none (no candidate was accepted)"),
+    ],
+)
+def test_the_last_line(run, text):
+    assert content.outcome(run) == text
+
+
+def spot(**options) -> Finding:
+    fields = {"rule": "R", "cause": "a_b", "grade": "located", "file": "k.py", "line": 2, "summary": "s", **options}
+    return Finding(estimate=Estimate(kind="global", low=1, high=2), **fields)
+
+
+def test_excerpts():
+    run = Run(path="k.py", source="one\n\ttwo = 2\nthree\nfour\n")
+    lines = content.excerpt(run, spot(column=1), context=1)
+    assert [(n, t, s, e) for n, t, s, e in lines] == [(1, "one", 0, 0), (2, " two = 2", 1, 8), (3, "three", 0, 0)]
+    assert content.excerpt(run, spot(file="other.py")) == []
+    assert content.excerpt(run, spot(line=99)) == []
+    assert content.excerpt(run, spot(line=0)) == []
+    many = content.excerpt(run, spot(line=3, column=2, end_line=4, end_column=2), context=0)
+    assert [(line.number, line.start, line.end) for line in many] == [(3, 2, 5), (4, 0, 2)]
+    wild = content.excerpt(run, spot(column=90, end_line=2, end_column=95), context=0)
+    assert [(line.start, line.end) for line in wild] == [(8, 8)]
+
+
+def test_places_and_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(content, "slugs", lambda: {"R": "named-so"})
+    assert content.place(spot(file=str(tmp_path / "sub" / "k.py"), column=4)) == "sub/k.py:2:5"
+    assert content.shown("/elsewhere/k.py") == "/elsewhere/k.py"
+    assert (content.slug("R", "a_b"), content.slug("Q", "a_b")) == ("named-so", "a-b")
+
+
+def test_a_broken_rule_does_not_break_a_report(monkeypatch):
+    from leadline.rules import base
+
+    def fail():
+        raise RuntimeError("plug-in")
+
+    monkeypatch.setattr(base, "all_rules", fail)
+    content.slugs.cache_clear()
+    assert content.slugs() == {}
+    content.slugs.cache_clear()
+
+
+def test_tally():
+    run = Run(findings=(spot(), spot(grade="confirmed"), spot(grade="confirmed")))
+    assert content.tally(run) == "3 findings (2 confirmed, 1 located)"
+    assert content.tally(Run(findings=(spot(),))) == "1 finding (1 located)"
