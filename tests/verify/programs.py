@@ -51,5 +51,5 @@ def case_of(folder: Path, text: str = ORIGINAL, **fields: object) -> KernelCase:
     """The case of `text`, written to `folder`/kernel.py."""
     path = folder / "kernel.py"
     path.write_text(text)
-    known: dict[str, object] = dict(path=str(path), source=text, kernels=("scale_kernel",), cases=("big", "ragged"), small=("tiny", "odd"))
+    known = {"path": str(path), "source": text, "kernels": ("scale_kernel",), "cases": ("big", "ragged"), "small": ("tiny", "odd")}
     return KernelCase(**(known | fields))  # type: ignore[arg-type]

@@ -156,7 +156,9 @@ class _Sets:
         self.expect_changes(self._mutated)
 
 
-def _time(program: Program, launch: Callable[..., Any], device: Any, machine: Any, name: str, request: DeviceRequest) -> tuple[CaseTiming, CaseResult | None]:
+def _time(
+    program: Program, launch: Callable[..., Any], device: Any, machine: Any, name: str, request: DeviceRequest
+) -> tuple[CaseTiming, CaseResult | None]:
     started = time.perf_counter()
     free = device.free_bytes() if hasattr(device, "free_bytes") else 1 << 30
     seeds = [request.order_seed + 101 * i for i in range(_SETS)]
@@ -184,7 +186,9 @@ def _time(program: Program, launch: Callable[..., Any], device: Any, machine: An
     return timing, _verify_kept(program, race.kept, sets, machine, name, mutated)
 
 
-def _verify_kept(program: Program, kept: tuple[int, Any] | None, sets: _Sets, machine: Any, name: str, mutated: tuple[str, ...]) -> CaseResult | None:
+def _verify_kept(
+    program: Program, kept: tuple[int, Any] | None, sets: _Sets, machine: Any, name: str, mutated: tuple[str, ...]
+) -> CaseResult | None:
     """The answer of one timed call against the original's on the same inputs; None when it is right or the kernel works in place."""
     changed = tampered()
     if changed:

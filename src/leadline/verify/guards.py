@@ -8,30 +8,27 @@ from leadline.model import KernelCase, Record
 CASE_NAMES = ("CASES", "SMALL", "TOLERANCE", "make_inputs", "reference")
 KERNELBENCH_NAMES = ("Model", "get_inputs", "get_init_inputs", "get_input_groups")
 
-# Torch that only makes, views or describes memory; everything else computes.
-_HARMLESS = frozenset(
-    "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like tensor as_tensor arange device dtype Size Tensor "
-    "float16 bfloat16 float32 float64 float half double int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool int long short finfo iinfo "
-    "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz cuda get_device_properties current_device is_tensor is_floating_point "
-    "no_grad inference_mode promote_types result_type contiguous_format preserve_format channels_last strided broadcast_shapes "
-    "get_device_capability device_count get_device_name multi_processor_count as_strided autograd Function nn Module Parameter jit "
-    "ignore library custom_op triton_op wrap_triton compiler disable".split()
+# Whole operators that a library would do in a kernel's stead. Sums over partial results, concatenations and element-wise steps are
+# not among them: whether the kernels still compute the result is what the ghost replay tells.
+_OPERATORS = (
+    "matmul mm bmm addmm baddbmm einsum softmax log_softmax layer_norm rms_norm group_norm batch_norm instance_norm native_layer_norm "
+    "scaled_dot_product_attention conv1d conv2d conv3d linear cumsum cumprod sort topk argsort cross_entropy nll_loss inner outer cdist "
+    "bincount histc unique nonzero index_put index_add scatter_add logsumexp tensordot chain_matmul mv addmv"
 )
-_COMPUTES = frozenset(
-    "matmul mm bmm addmm baddbmm einsum softmax log_softmax layer_norm rms_norm group_norm batch_norm scaled_dot_product_attention "
-    "conv1d conv2d conv3d linear sum mean var std cumsum sort topk argsort argmax argmin max min amax amin exp log sqrt rsqrt "
-    "tanh sigmoid relu gelu silu add sub mul div cross_entropy nll_loss index_select gather scatter scatter_add index_add index_put "
-    "nonzero where cat stack unique bincount histc norm dot inner outer softplus erf prod logsumexp cdist".split()
-)
+_COMPUTES = frozenset(_OPERATORS.split())
+_TORCH_LIBRARIES = ("torch.nn.functional", "torch.ops", "torch.linalg", "torch.special", "torch.fft")
+_LIBRARIES = frozenset(("flash_attn", "xformers", "cupy", "apex", "transformer_engine", "liger_kernel", "cutlass", "jax"))
 _FORBIDDEN_CALLS = {
     "Stream": "uses another stream", "CUDAGraph": "captures a graph", "Thread": "starts a thread", "ThreadPoolExecutor": "starts threads",
     "_getframe": "reads its caller's frame", "currentframe": "reads its caller's frame", "settrace": "sets a trace hook",
-    "setprofile": "sets a profile hook", "fork": "forks", "_exit": "ends the process", "Popen": "starts a process", "lru_cache": "caches results",
-    "cache": "caches results", "get_objects": "searches memory for objects", "compile": "compiles with another compiler",
+    "setprofile": "sets a profile hook", "fork": "forks", "_exit": "ends the process", "Popen": "starts a process",
+    "get_objects": "searches memory for objects", "compile": "compiles with another compiler",
 }  # fmt: skip
-_FORBIDDEN_MODULES = {"threading": "starts threads", "multiprocessing": "starts processes", "subprocess": "starts a process", "ctypes": "reaches into memory",
-                      "gc": "searches memory for objects", "weakref": "keeps results", "inspect": "reads frames", "asyncio": "starts tasks",
-                      "concurrent": "starts threads", "socket": "opens sockets"}  # fmt: skip
+_FORBIDDEN_MODULES = {
+    "threading": "starts threads", "multiprocessing": "starts processes", "subprocess": "starts a process", "ctypes": "reaches into memory",
+    "gc": "searches memory for objects", "weakref": "keeps results", "inspect": "reads frames", "asyncio": "starts tasks",
+    "concurrent": "starts threads", "socket": "opens sockets",
+}  # fmt: skip
 
 
 class Objection(Record):
@@ -108,6 +105,9 @@ def _case_edits(case: KernelCase, old: ast.Module, new: ast.Module) -> Iterator[
     names = CASE_NAMES if case.kind != "kernelbench" else KERNELBENCH_NAMES
     before, after = _definitions(old), _definitions(new)
     for name in names:
+        # The candidate's own are never used: leaving them out, or importing the original's, is no edit.
+        if all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in after.get(name, [])):
+            continue
         if [_plain_statement(n) for n in before.get(name, [])] != [_plain_statement(n) for n in after.get(name, [])]:
             line = after[name][0].lineno if after.get(name) else 0
             yield Objection(gate="case", reason=f"edits the case ({name})", line=line)
@@ -134,7 +134,8 @@ def _imports(tree: ast.AST) -> dict[str, tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = (alias.name if alias.asname else alias.name.partition(".")[0], node.lineno)
+                root = alias.name.partition(".")[0]
+                found[alias.asname or root] = (alias.name if alias.asname else root, node.lineno)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 found[alias.asname or alias.name] = (f"{node.module or '.'}.{alias.name}", node.lineno)
@@ -147,20 +148,24 @@ def _forbidden(old: ast.Module, new: ast.Module) -> Iterator[Objection]:
         root = target.partition(".")[0]
         if root in _FORBIDDEN_MODULES and root not in known:
             yield Objection(gate="forbidden", reason=f"{_FORBIDDEN_MODULES[root]} (import {root})", line=line)
-    used = {_dotted(n.func).rpartition(".")[2] or "" for n in ast.walk(old) if isinstance(n, ast.Call)}
-    decorators = {_dotted(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] for n in ast.walk(old) for d in getattr(n, "decorator_list", [])}
-    for node in ast.walk(new):
-        names: list[tuple[str, int]] = []
+    used = {name for name, _ in _calls(old)}
+    for name, line in _calls(new):
+        last = name.rpartition(".")[2]
+        if name in used or name in ("re.compile", "triton.compile"):
+            continue
+        if last in _FORBIDDEN_CALLS:
+            yield Objection(gate="forbidden", reason=f"{_FORBIDDEN_CALLS[last]} ({name})", line=line)
+        if name in ("__import__", "importlib.import_module", "exec", "eval"):
+            yield Objection(gate="forbidden", reason=f"runs code that cannot be read ({name})", line=line)
+
+
+def _calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Dotted name and line of every call and every decorator."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            names.append((_dotted(node.func), node.lineno))
+            yield _dotted(node.func), node.lineno
         for decorator in getattr(node, "decorator_list", []):
-            names.append((_dotted(decorator.func if isinstance(decorator, ast.Call) else decorator), decorator.lineno))
-        for name, line in names:
-            last = name.rpartition(".")[2]
-            if last in _FORBIDDEN_CALLS and last not in used and last not in decorators and name not in ("re.compile", "triton.compile"):
-                yield Objection(gate="forbidden", reason=f"{_FORBIDDEN_CALLS[last]} ({name})", line=line)
-            if name in ("__import__", "importlib.import_module", "exec", "eval") and name not in used:
-                yield Objection(gate="forbidden", reason=f"runs code that cannot be read ({name})", line=line)
+            yield _dotted(decorator.func if isinstance(decorator, ast.Call) else decorator), decorator.lineno
 
 
 def _host_functions(tree: ast.Module) -> list[ast.stmt]:
@@ -180,8 +185,7 @@ def _host_functions(tree: ast.Module) -> list[ast.stmt]:
 def _computations(tree: ast.Module) -> dict[str, int]:
     """What host code computes with torch: dotted names, tensor methods ("." + name) and "@" -> first line."""
     modules = {name: target for name, (target, _) in _imports(tree).items() if target.partition(".")[0] == "torch"}
-    libraries = {name: target for name, (target, _) in _imports(tree).items()
-                 if target.partition(".")[0] in ("flash_attn", "xformers", "cupy", "apex", "transformer_engine", "liger_kernel", "cutlass", "jax")}  # fmt: skip
+    libraries = {name for name, (target, _) in _imports(tree).items() if target.partition(".")[0] in _LIBRARIES}
     found: dict[str, int] = {}
     for statement in _host_functions(tree):
         for node in ast.walk(statement):
@@ -193,8 +197,7 @@ def _computations(tree: ast.Module) -> dict[str, int]:
             root, _, rest = name.partition(".")
             if root in modules and name:
                 full = modules[root] + ("." + rest if rest else "")
-                last = full.rpartition(".")[2]
-                if last not in _HARMLESS and (last in _COMPUTES or full.startswith(("torch.nn.functional", "torch.ops", "torch.linalg", "torch.special"))):
+                if full.rpartition(".")[2] in _COMPUTES or full.startswith(_TORCH_LIBRARIES):
                     found.setdefault(full, node.lineno)
             elif root in libraries and name:
                 found.setdefault(name, node.lineno)
@@ -241,10 +244,12 @@ def _patches(old: ast.Module, new: ast.Module) -> Iterator[Objection]:
         roots = _imports(tree)
         patches: dict[str, int] = {}
         for node in ast.walk(tree):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             for target in targets:
+                if not isinstance(target, ast.Attribute) or not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+                    continue
                 name = _dotted(target)
-                if isinstance(target, ast.Attribute) and name.partition(".")[0] in roots:
+                if name.partition(".")[0] in roots:
                     patches.setdefault(name, target.lineno)
             if isinstance(node, ast.Call) and _dotted(node.func) in ("setattr", "builtins.setattr") and node.args:
                 name = _dotted(node.args[0])

@@ -35,6 +35,12 @@ class Interpreter:
         return None
 
 
+def ready(request: InterpretRequest) -> InterpretResult:
+    """Start up (import torch and triton, patch the interpreter) and answer nothing, so that a time-out measures the kernels alone."""
+    interpreter.prepare()
+    return InterpretResult()
+
+
 def run_small(request: InterpretRequest) -> InterpretResult:
     """Candidate against reference and original on each small case, with poisoned allocations and checked addresses.
 
@@ -54,7 +60,8 @@ def run_small(request: InterpretRequest) -> InterpretResult:
         try:
             result = _one_case(program, launch, refused, machine, name, request)
         except OriginalFails as error:
-            return InterpretResult(cases=tuple(results), unsupported=f"the interpreter cannot run the original in case {name}: {error.args[0]}")
+            reason = f"the interpreter cannot run the original in case {name}: {error.args[0]}"
+            return InterpretResult(cases=tuple(results), unsupported=reason)
         results.append(_timed(result, time.perf_counter() - start))
     return InterpretResult(cases=tuple(results))
 

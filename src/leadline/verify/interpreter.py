@@ -57,9 +57,7 @@ class Bounds:
 
     def check(self, kind: str, addresses: Any, mask: Any, itemsize: int) -> Any:
         """The mask without lanes that leave known memory; counts them."""
-        if not self.active:
-            return mask
-        addresses, mask = np.asarray(addresses), np.asarray(mask)
+        addresses = np.asarray(addresses)
         if not mask.any():
             return mask
         ok = self.inside(addresses, itemsize)
@@ -176,8 +174,14 @@ def _guard_memory(interpreter: Any) -> None:
         return max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
 
     def guarded(kind: str, ptrs: Any, mask: Any) -> Any:
-        kept = BOUNDS.check(kind, ptrs.data, mask.data, itemsize(ptrs))
-        return mask if kept is mask.data else handle(kept, mask.dtype)
+        if not BOUNDS.active:
+            return mask
+        bare = isinstance(mask, np.ndarray)  # descriptors hand over arrays, everything else a handle
+        lanes = np.asarray(mask if bare else mask.data)
+        kept = BOUNDS.check(kind, ptrs.data, lanes, itemsize(ptrs))
+        if kept is lanes:
+            return mask
+        return kept if bare else handle(kept, mask.dtype)
 
     def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **more: Any) -> Any:
         return load(self, ptrs, guarded("load", ptrs, mask), other, *rest, **more)
@@ -190,7 +194,7 @@ def _guard_memory(interpreter: Any) -> None:
 
     def atomic_cas(self: Any, ptr: Any, cmp: Any, val: Any, *rest: Any) -> Any:
         everywhere = np.ones_like(ptr.data, dtype=bool)
-        if not BOUNDS.check("atomic", ptr.data, everywhere, itemsize(ptr)).all():
+        if BOUNDS.active and not BOUNDS.check("atomic", ptr.data, everywhere, itemsize(ptr)).all():
             raise IndexError("atomic_cas out of bounds")  # it has no mask to drop the lane with
         return cas(self, ptr, cmp, val, *rest)
 

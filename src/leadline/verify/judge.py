@@ -5,16 +5,27 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from leadline.errors import EvidenceError, KernelError, LeadlineError, WorkerDied, WorkerError, WorkerTimeout
+from leadline.execution.worker import Worker
 from leadline.model import Check, Interval, KernelCase, Record, Verdict
 from leadline.verify import guards, statistics
 from leadline.verify.records import (
-    CaseResult, CaseTiming, ColdRequest, ColdResult, DeviceRequest, DeviceResult, InterpretRequest, InterpretResult,
-)  # fmt: skip
+    CaseResult,
+    CaseTiming,
+    ColdRequest,
+    ColdResult,
+    DeviceRequest,
+    DeviceResult,
+    InterpretRequest,
+    InterpretResult,
+)
 
 T = TypeVar("T")
 
 _COLD_TRIALS = 3
+_START = 120.0  # seconds a worker may take to import torch and triton
 _LASTING = ("tampering", "threads", "imports")  # faults that outlive the call
 
 
@@ -50,6 +61,7 @@ class JudgeRequest(Record):
     compile_cost: bool = False
     cases: tuple[str, ...] = ()
     timeout_s: float = 120.0
+    baseline_only: bool = False  # check the original against its reference and nothing else
 
 
 @dataclasses.dataclass
@@ -79,6 +91,8 @@ def judge(request: JudgeRequest, workers: Workers) -> Verdict:
     """
     trial = _Trial()
     try:
+        if request.baseline_only:
+            return _baseline(request, workers, trial)
         _text(request, trial)
         interpreted = _interpreter(request, workers, trial)
         if not request.device or workers.device is None:
@@ -86,13 +100,29 @@ def judge(request: JudgeRequest, workers: Workers) -> Verdict:
             return trial.verdict("inconclusive", "not measured: no device")
         results = _device(request, workers, trial)
         if not interpreted:
-            trial.checks.append(Check(name="addresses", passed=None, detail="the interpreter could not follow the kernels; the device's small cases stand in"))
+            detail = "the interpreter could not follow the kernels; the device's small cases stand in"
+            trial.checks.append(Check(name="addresses", passed=None, detail=detail))
         _clock(request, results, trial)
         if request.compile_cost:
             _cold(request, workers, trial)
         return _gain(request, trial)
     except _Stop as stop:
         return trial.verdict(stop.outcome, stop.reason)
+
+
+def _baseline(request: JudgeRequest, workers: Workers, trial: _Trial) -> Verdict:
+    """Only the original: KernelError when it is at fault, otherwise a verdict that says which gates could look at it."""
+    alone = _without_candidate(request)
+    followed = _interpreter(alone, workers, trial)
+    if request.device and workers.device is not None:
+        _device(alone, workers, trial)
+        followed = True
+    trial.fields["correct"] = True if followed else None
+    return trial.verdict("inconclusive", "the original agrees with its reference" if followed else "the original could not be checked here")
+
+
+def _without_candidate(request: JudgeRequest) -> JudgeRequest:
+    return msgspec.structs.replace(request, candidate="", seeds=1)
 
 
 def _text(request: JudgeRequest, trial: _Trial) -> None:
@@ -122,14 +152,14 @@ def _interpreter(request: JudgeRequest, workers: Workers, trial: _Trial) -> bool
                                allow_numerics=request.allow_numerics)  # fmt: skip
         alone = InterpretRequest(case=request.case, original=request.original, small=small, seeds=seeds[:1])
         try:
+            _ready(workers.interpret, alone)
             answer = _call(workers.interpret, "leadline.verify.interpreted:run_small", ask, alone, InterpretResult, name, request.timeout_s)
         except EvidenceError as error:
             trial.checks.append(Check(name="interpreter", passed=None, detail=str(error), case=name))
             return False
         except _Stop as stop:
-            trial.checks.append(Check(name="interpreter", passed=False if stop.outcome == "rejected" else None, detail=stop.reason, case=name))
+            _stopped("interpreter", stop, name, trial)
             if stop.outcome == "rejected":
-                trial.fields["correct"] = False
                 raise
             followed = False
             continue
@@ -147,12 +177,26 @@ def _interpreter(request: JudgeRequest, workers: Workers, trial: _Trial) -> bool
     return followed
 
 
+def _ready(worker: Caller, request: InterpretRequest) -> None:
+    try:
+        worker.call("leadline.verify.interpreted:ready", request, InterpretResult, timeout=_START)
+    except WorkerError as error:
+        raise _Stop("inconclusive", f"the interpreter does not start: {error.what}") from None
+
+
+def _stopped(gate: str, stop: _Stop, name: str, trial: _Trial) -> None:
+    trial.checks.append(Check(name=gate, passed=False if stop.outcome == "rejected" else None, detail=stop.reason, case=name))
+    if stop.outcome == "rejected":
+        trial.fields["correct"] = False
+
+
 def _report(gate: str, results: tuple[CaseResult, ...], trial: _Trial) -> None:
     for result in results:
         detail = result.reason or f"largest error {result.error:.3g} of the tolerance (original {result.original_error:.3g})"
         if result.notes:
             detail += "; " + "; ".join(result.notes)
-        trial.checks.append(Check(name=f"{gate}.{result.gate}" if result.gate else gate, passed=result.passed, detail=detail, case=result.case))
+        name = f"{gate}.{result.gate}" if result.gate else gate
+        trial.checks.append(Check(name=name, passed=result.passed, detail=detail, case=result.case))
         if not result.passed:
             trial.fields["correct"] = False
             raise _Stop("rejected", f"{result.reason} in case {result.case}")
@@ -175,7 +219,7 @@ def _call(worker: Caller, function: str, request: Record, alone: Record, result:
         fault = ("inconclusive", f"{error}{place}")
     worker.close()
     try:
-        worker.call(function, alone, result, timeout=timeout)
+        worker.call(function, alone, result, timeout=_START + timeout)
     except (KernelError, EvidenceError):
         raise
     except LeadlineError as error:
@@ -196,7 +240,7 @@ def _device(request: JudgeRequest, workers: Workers, trial: _Trial) -> list[Devi
         ask = DeviceRequest(
             case=request.case, original=request.original, candidate=request.candidate, cases=(name,),
             seeds=_seeds(1 if timed else max(1, request.seeds)), allow_numerics=request.allow_numerics,
-            per_case_budget_s=request.per_case_budget_s, order_seed=secrets.randbelow(2**31), timing=timed,
+            per_case_budget_s=request.per_case_budget_s, order_seed=secrets.randbelow(2**31), timing=timed and bool(request.candidate),
         )  # fmt: skip
         alone = DeviceRequest(case=request.case, original=request.original, candidate="", cases=(name,), seeds=ask.seeds, timing=False)
         timeout = request.timeout_s + 10 * request.per_case_budget_s
@@ -206,9 +250,7 @@ def _device(request: JudgeRequest, workers: Workers, trial: _Trial) -> list[Devi
             trial.checks.append(Check(name="device", passed=None, detail=str(error), case=name))
             raise _Stop("inconclusive", f"not measured: {error.what}") from None
         except _Stop as stop:
-            trial.checks.append(Check(name="device", passed=False if stop.outcome == "rejected" else None, detail=stop.reason, case=name))
-            if stop.outcome == "rejected":
-                trial.fields["correct"] = False
+            _stopped("device", stop, name, trial)
             raise
         except KernelError:
             workers.device.close()
@@ -269,7 +311,8 @@ def _impossible(timing: CaseTiming, result: DeviceResult, old: float, new: float
 
 def _cold(request: JudgeRequest, workers: Workers, trial: _Trial) -> None:
     """First calls of all cases with an empty compile cache, each side in fresh processes; replaces the speedup by the cold one."""
-    if workers.fresh is None:
+    fresh = _fresh(workers)
+    if fresh is None:
         trial.checks.append(Check(name="compile_cost", passed=None, detail="no fresh process can be had"))
         raise _Stop("inconclusive", "the cost of compiling was not measured")
     pairs: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
@@ -278,7 +321,7 @@ def _cold(request: JudgeRequest, workers: Workers, trial: _Trial) -> None:
         totals: dict[bool, list[float]] = {True: [], False: []}
         order = (True, False, False, True) if trial_index % 2 == 0 else (False, True, True, False)
         for is_original in order:
-            worker = workers.fresh()
+            worker = fresh()
             ask = ColdRequest(case=request.case, text=request.original if is_original else request.candidate,
                               cases=request.cases or request.case.cases, seed=_seeds(1)[0])  # fmt: skip
             try:
@@ -299,11 +342,19 @@ def _cold(request: JudgeRequest, workers: Workers, trial: _Trial) -> None:
     if warm.mid < 1 - max(request.threshold, trial.fields["noise"]):
         raise _Stop("rejected", f"compiles less but runs slower ({warm.mid:.3f}x)")
     trial.fields["speedup"] = interval
-    trial.checks.append(Check(
-        name="compile_cost", passed=True,
-        detail=f"first calls {_median(pairs[True]) / 1e3:.0f} ms -> {_median(pairs[False]) / 1e3:.0f} ms, kernels compiled {compiled[True]} -> {compiled[False]}; "
-        f"warm {warm.mid:.3f}x",
-    ))  # fmt: skip
+    first = f"first calls {_median(pairs[True]) / 1e3:.0f} ms -> {_median(pairs[False]) / 1e3:.0f} ms"
+    detail = f"{first}, kernels compiled {compiled[True]} -> {compiled[False]}; warm {warm.mid:.3f}x"
+    trial.checks.append(Check(name="compile_cost", passed=True, detail=detail))
+
+
+def _fresh(workers: Workers) -> Callable[[], Caller] | None:
+    """How to start a process that has compiled nothing: as told, or like the device worker."""
+    if (given := getattr(workers, "fresh", None)) is not None:
+        return given
+    like = workers.device
+    if not isinstance(like, Worker):
+        return None
+    return lambda: Worker("cold", python=like.python, environment=like.environment)
 
 
 def _gain(request: JudgeRequest, trial: _Trial) -> Verdict:
@@ -312,7 +363,7 @@ def _gain(request: JudgeRequest, trial: _Trial) -> Verdict:
     enough = interval.low > 1 + request.threshold
     trial.checks.append(Check(name="gain", passed=enough, detail=f"{text} against a threshold of {1 + request.threshold:.2f}x"))
     if enough:
-        return trial.verdict("accepted", f"faster: {text}")
+        return trial.verdict("accepted", f"faster cold start: {text}" if request.compile_cost else f"faster: {text}")
     if interval.high < 1 + request.threshold:
         return trial.verdict("rejected", f"not faster: {text}")
     return trial.verdict("inconclusive", f"within noise: {text}")

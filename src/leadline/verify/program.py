@@ -20,7 +20,9 @@ _WATCHED = (
     "allclose", "equal", "isclose", "isnan", "isfinite", "empty", "zeros", "full_like", "where", "argmax", "as_tensor",
 )  # fmt: skip
 _WATCHED_CUDA = ("Event", "synchronize", "current_stream", "get_device_properties")
-_WATCHED_TENSOR = ("__eq__", "all", "any", "abs", "float", "to", "clone", "copy_", "fill_", "item", "max", "sum", "mean", "square", "sqrt", "contiguous")
+_WATCHED_TENSOR = (
+    "__eq__", "all", "any", "abs", "float", "to", "clone", "copy_", "fill_", "item", "max", "sum", "mean", "square", "sqrt", "contiguous",
+)  # fmt: skip
 
 
 def _identities() -> dict[str, object]:

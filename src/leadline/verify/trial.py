@@ -123,7 +123,7 @@ def _wrong(first: Outcome, base: Baseline, program: Program, machine: Machine) -
     differences = comparison.compare(first.outputs, base.expected, program.tolerance)
     for name in base.outcome.mutated:
         # what the original leaves in its inputs is part of what it does
-        differences += comparison.compare(first.inputs[name], base.outcome.inputs[name], None if program.tolerance is None else _loosest(program.tolerance))
+        differences += comparison.compare(first.inputs[name], base.outcome.inputs[name], _loosest(program.tolerance))
     return comparison.worst(differences)
 
 

@@ -1,0 +1,17 @@
+"""What is asked of `collect.timing`. Apart, so that the main process can ask without importing torch."""
+
+from leadline.model import KernelCase, Record
+
+
+class ProfileRequest(Record):
+    """Time the launches of one case. `store` is the store's home, where measured ceilings are kept ("" = measure again)."""
+
+    case: KernelCase
+    case_name: str
+    store: str = ""
+    seed: int = 0
+    budget_s: float = 2.0
+
+
+class Nothing(Record):
+    """A request without content."""
