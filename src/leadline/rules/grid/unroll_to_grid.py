@@ -1,0 +1,130 @@
+"""Rewrite of GRD102: a loop over independent items becomes a factor of the grid."""
+
+import ast
+import textwrap
+
+from leadline.model import KernelFacts
+from leadline.rules.base import View
+from leadline.rules.grid.body import callee, defined, program_axis, program_calls, used
+from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launches_of, opened, passed
+
+
+def loop_to_grid(view: View, facts: KernelFacts, function: ast.FunctionDef, loop: ast.For) -> str | None:
+    """The file with the loop's variable taken from the program id of a grid axis that is as many times longer.
+
+    None unless the loop is the kernel's last statement, counts from 0 in steps of 1 to an argument or a number, is left by no
+    `break`, `continue` or `return`, and every launch's grid is a plain tuple.
+    """
+    text = opened(view, facts.file)
+    node = kernel_in(text, facts) if text else None
+    if text is None or node is None:
+        return None
+    body = next((n for n in node.body if isinstance(n, ast.For) and n.lineno == loop.lineno), None)
+    if body is None or node.body[-1] is not body or body.orelse or not isinstance(body.target, ast.Name):
+        return None
+    if any(isinstance(n, ast.Break | ast.Continue | ast.Return) for n in ast.walk(body)):
+        return None
+    count = _count(body)
+    calls = launches_of(text, facts.name)
+    if count is None or not calls:
+        return None
+    axis = _axis(node, calls, text)
+    if axis is None:
+        return None
+    for call in calls:
+        grid = grid_of(text, call)
+        host = _host_count(text, call, node, count)
+        if grid is None or host is None or axis >= len(grid):
+            return None
+        extent = text.of(grid[axis])
+        text.replace(grid[axis], f"{bracketed(extent)} * {bracketed(host)}")
+    shown = bracketed(ast.unparse(count))
+    variable = body.target.id
+    whole = text.text[slice(*text.block(list(body.body)))]
+    indent = text.indent(body)
+    inner = indent + textwrap.dedent(whole).replace("\n", "\n" + indent).rstrip(" ")
+    ids = program_calls(node, axis)
+    combined = _combined(node, body, axis, shown)
+    start = text.starts[body.lineno - 1]
+    end = text.block([body])[1]
+    if combined is not None:
+        name, statement, product = combined
+        # pid * COUNT + i is the program id of the longer axis itself.
+        replaced = _replace_expression(inner, product, f"tl.program_id({axis})")
+        if replaced is not None and variable not in _names(replaced) and name not in _names(replaced) and _only_use(node, name, body):
+            text.edits.append((*text.block([statement]), ""))
+            text.edits.append((start, end, replaced))
+            return text.result()
+    for call in ids:
+        if call.lineno < body.lineno:
+            text.replace(call, f"({text.of(call)} // {shown})")
+    if any(call.lineno >= body.lineno for call in ids):
+        return None
+    text.edits.append((start, end, f"{indent}{variable} = tl.program_id({axis}) % {shown}\n{inner}"))
+    return text.result()
+
+
+def _names(text: str) -> set[str]:
+    return {n.id for n in ast.walk(ast.parse(textwrap.dedent(text))) if isinstance(n, ast.Name)}
+
+
+def _count(loop: ast.For) -> ast.expr | None:
+    """N of `range(N)`, `range(0, N)` or `tl.range(...)` of the same form."""
+    call = loop.iter
+    if not isinstance(call, ast.Call) or callee(call) not in ("range", "static_range") or call.keywords and callee(call) == "":
+        return None
+    if len(call.args) == 1:
+        return call.args[0]
+    plain = len(call.args) == 2 or (isinstance(call.args[2], ast.Constant) and call.args[2].value == 1)
+    zero = isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+    return call.args[1] if len(call.args) in (2, 3) and zero and plain else None
+
+
+def _axis(node: ast.FunctionDef, calls: list[ast.Call], text: Text) -> int | None:
+    """The grid axis to lengthen: 0, which has no limit of 65535, when all launches give it and the kernel reads no grid extents."""
+    if any(callee(n) == "num_programs" for n in ast.walk(node)):
+        return None
+    return 0 if all(grid_of(text, c) for c in calls) else None
+
+
+def _host_count(text: Text, call: ast.Call, node: ast.FunctionDef, count: ast.expr) -> str | None:
+    """The loop's count in the words of the launch: arguments for parameters; None when it names anything else."""
+    parameters = {a.arg for a in node.args.args}
+    if not used(count) <= parameters | {"tl", "triton"}:
+        return None
+
+    class Host(ast.NodeTransformer):
+        failed = False
+
+        def visit_Name(self, node_: ast.Name) -> ast.expr:
+            if node_.id == "tl":
+                return ast.Name("triton", ast.Load())
+            given = passed(call, node, node_.id) if node_.id in parameters else None
+            self.failed |= given is None and node_.id in parameters
+            return ast.parse(text.of(given), mode="eval").body if given is not None else node_
+
+    host = Host()
+    result = ast.unparse(host.visit(ast.parse(ast.unparse(count), mode="eval")))
+    return None if host.failed else result
+
+
+def _combined(node: ast.FunctionDef, body: ast.For, axis: int, count: str) -> tuple[str, ast.stmt, str] | None:
+    """(name, statement, product): `name = tl.program_id(axis)` before the loop and the text `name * count + variable` inside it."""
+    variable = body.target.id if isinstance(body.target, ast.Name) else ""
+    for statement in node.body:
+        if isinstance(statement, ast.Assign) and program_axis(statement.value) == axis and isinstance(statement.targets[0], ast.Name):
+            name = statement.targets[0].id
+            for form in (f"{name} * {count} + {variable}", f"{variable} + {name} * {count}", f"{count} * {name} + {variable}"):
+                if any(isinstance(n, ast.BinOp) and ast.unparse(n) == form for n in ast.walk(body)):
+                    return name, statement, form
+    return None
+
+
+def _only_use(node: ast.FunctionDef, name: str, body: ast.For) -> bool:
+    outside = [n for s in node.body if s is not body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    return not outside and name not in defined(body)
+
+
+def _replace_expression(code: str, old: str, new: str) -> str | None:
+    """The code with the expression `old` (spaces as ast writes them) replaced wherever it stands; None when it does not."""
+    return code.replace(old, new) if old in code else None
