@@ -334,7 +334,7 @@ def test_optimize_prints_the_diff(pipeline, folder, capsys):
     asked = pipeline.asked[0]
     assert (asked.budget_s, asked.rounds, asked.proposers, asked.allow_numerics) == (90.0, 3, ("rules", "search"), True)
     out = capsys.readouterr().out
-    assert "best speedup: 1.50x (1.40-1.60), measured on NVIDIA H200, round 1" in out
+    assert "best speedup: 1.50x (1.45-1.55), measured on NVIDIA H200, round 4" in out
     assert out.endswith(pipeline.run.best_diff)
     assert (folder / "k.py").read_text() == pipeline.run.source
 
@@ -384,6 +384,13 @@ def test_the_refusal_to_write_itself(folder, monkeypatch):
     with pytest.raises(UsageError) as raised:
         file.writable(folder / "new.py", "-o")
     assert str(raised.value) == f"-o: folder {folder} is not writable; choose another place with -o FILE"
+
+
+def test_an_unmeasured_result_is_written_with_a_warning(pipeline, folder, capsys):
+    run = sample("no_device")
+    pipeline.run = msgspec.structs.replace(run, best=run.rewrites["r1"].source)
+    assert call("optimize", "k.py", "-o", "best.py", "-q") == 0
+    assert capsys.readouterr().err == "wrote best.py; its speedup was not measured\n"
 
 
 def test_nothing_accepted_writes_nothing(pipeline, folder, capsys):
@@ -439,7 +446,7 @@ def test_verify_asks_for_what_was_typed(pipeline, folder):
 
 def test_report_shows_a_file_again(folder, capsys):
     assert call("report", str(RUNS / "optimized.json"), "-q") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "best speedup: 1.50x (1.40-1.60), measured on NVIDIA H200, round 1"
+    assert capsys.readouterr().out.splitlines()[-1] == "best speedup: 1.50x (1.45-1.55), measured on NVIDIA H200, round 4"
     assert call("report", str(RUNS / "optimized.json"), "--format", "html", "-o", "run.html") == 0
     assert (folder / "run.html").read_text().startswith("<!doctype html>")
     assert call("report", str(RUNS / "optimized.json"), "-o", "run.txt") == 0

@@ -99,7 +99,7 @@ def optimize(
     case: Case = "",
     budget: Budget = None,
     rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="At most this many.")] = None,
-    proposer: Annotated[str | None, typer.Option("--proposer", metavar="NAMES", help="rules,search,inductor,llm")] = None,
+    proposer: Annotated[str | None, typer.Option("--proposer", metavar="NAMES", help="rules, search, or a plug-in's; commas.")] = None,
     output: Annotated[str | None, typer.Option("-o", "--output", metavar="FILE", help="Write the best file here.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Replace TARGET by the best file.")] = False,
     allow_numerics: Numerics = False,
@@ -266,12 +266,12 @@ def doctor(
 ) -> None:
     """Say what this machine offers and lacks."""
     console.begin(json, False)
-    from leadline.execution.environment import Environment, InspectRequest, triage
+    from leadline.execution.environment import Environment, EnvironmentRequest, triage
     from leadline.execution.worker import Worker
     from leadline.settings import check_target
 
     settings = _settings(".")
-    request = InspectRequest(target=check_target(target) if target else settings.target)
+    request = EnvironmentRequest(target=check_target(target) if target else settings.target)
     try:
         with Worker("doctor") as worker:
             found = worker.call("leadline.execution.environment:inspect", request, Environment, timeout=120)
@@ -457,14 +457,16 @@ def _deliver(run: "Run", path: Path, output: str | None, write: bool, silent: bo
         if output or write:
             console.say("nothing written: no candidate was accepted")
         return
+    final = next((r for r in reversed(run.rounds) if r.parent == 0), None)
+    doubt = "" if final and final.details and final.details.measured else "; its speedup was not measured"
     if output:
         replace(Path(output), run.best)
-        console.say(f"wrote {output}")
+        console.say(f"wrote {output}{doubt}")
     elif write:
         if path.read_text(encoding="utf-8") != run.source:
             raise UsageError("the file changed while it was optimised", where=str(path), remedy="run again, or use -o FILE")
         replace(path, run.best)
-        console.say(f"replaced {path}; undo with: leadline report {run.id} --format diff | patch -R {shlex.quote(str(path))}")
+        console.say(f"replaced {path}; undo with: leadline report {run.id} --format diff | patch -R {shlex.quote(str(path))}{doubt}")
     elif run.best_diff and not silent:
         typer.echo("\n" + run.best_diff.rstrip("\n"))
 

@@ -15,7 +15,7 @@ from leadline.errors import UsageError
 from leadline.model.base import Record
 
 LEVELS = ("auto", "1", "2", "3", "4")
-PROPOSERS = ("rules", "search", "inductor", "llm")
+PROPOSERS = ("rules", "search")
 DEVICES = ("auto", "none")
 DEFAULT_BUDGET_S = 300.0
 DEFAULT_ROUNDS = 8

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.execution.environment import Environment, InspectRequest, cache_item, triage
+from leadline.execution.environment import Environment, EnvironmentRequest, cache_item, triage
 from leadline.execution.worker import Worker
 
 GOOD = Environment(
@@ -18,13 +18,18 @@ GOOD = Environment(
 def test_inspect_in_a_worker():
     pytest.importorskip("triton")
     with Worker("doctor") as worker:
-        found = worker.call("leadline.execution.environment:inspect", InspectRequest(), Environment)
+        found = worker.call("leadline.execution.environment:inspect", EnvironmentRequest(), Environment)
     assert found.executable == sys.executable
     assert found.triton
     assert found.torch
     assert found.ptxas[0].isdigit()
     assert found.debug_channel in (True, False)
     assert bool(found.device) != bool(found.device_problem)
+    assert set(found.versions) == {"python", "triton", "torch", "numpy", "ptxas"}
+
+
+def test_versions_leave_out_what_is_missing():
+    assert Environment(python="3.11", torch="2.9").versions == {"python": "3.11", "torch": "2.9"}
 
 
 def test_all_is_well(tmp_path):

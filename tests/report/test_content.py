@@ -1,5 +1,6 @@
 """Wording and order shared by all formats."""
 
+import msgspec
 import pytest
 
 from leadline.model import (
@@ -74,6 +75,14 @@ def test_the_best_round_is_the_fastest_accepted_and_measured():
         "not measured",
         "3.00x (2.90-3.10)",
     ]
+    final = msgspec.structs.replace(made(5, "accepted", 1.5, True), rewrite="final")
+    run = msgspec.structs.replace(run, rounds=(*rounds, final))
+    assert content.outcome(run) == "best speedup: 1.50x (1.40-1.60), measured on D, round 5"
+    run = msgspec.structs.replace(run, rounds=(*rounds, msgspec.structs.replace(final, verdict="rejected")))
+    assert content.outcome(run) == "best speedup: none (no candidate was accepted)"
+    chained = msgspec.structs.replace(made(2, "accepted", 1.9, True), parent=1)  # 1.9 times its parent, not the original
+    run = msgspec.structs.replace(run, rounds=(rounds[0], chained))
+    assert content.outcome(run) == "best speedup: 1.20x (1.10-1.30), measured on D, round 1"
     bare = Round(round=1, parent=0, hypothesis="h", rewrite="", verdict="accepted", speedup=Interval(low=1, mid=2, high=3))
     assert content.measured(bare, Run(device=None)) is None
     assert content.measured(bare, Run(device="D")) == bare.speedup

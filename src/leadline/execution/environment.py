@@ -10,7 +10,7 @@ from pathlib import Path
 from leadline.model import Record
 
 
-class InspectRequest(Record):
+class EnvironmentRequest(Record):
     """`target` is the compile target whose assembler is asked for."""
 
     target: str = "cuda:90"
@@ -30,8 +30,15 @@ class Environment(Record):
     ptxas_path: str = ""
     ptxas_problem: str = ""
     debug_channel: bool | None = None  # None: no triton to ask
-    device: str | None = None
+    device: str | None = None  # its name
+    capability: str = ""  # compute capability, "9.0"
     device_problem: str = ""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What decides the outcome of a compile or a check, by name; missing things left out."""
+        found = {"python": self.python, "triton": self.triton, "torch": self.torch, "numpy": self.numpy, "ptxas": self.ptxas}
+        return {name: version for name, version in found.items() if version}
 
 
 class Item(Record):
@@ -43,7 +50,7 @@ class Item(Record):
     remedy: str = ""
 
 
-def inspect(request: InspectRequest) -> Environment:
+def inspect(request: EnvironmentRequest) -> Environment:
     """Import triton and torch and look. Never raises for something that is missing or broken: that is the answer."""
     facts: dict[str, object] = {"python": platform.python_version(), "executable": sys.executable}
     facts |= _triton(request)
@@ -57,7 +64,7 @@ def inspect(request: InspectRequest) -> Environment:
     return Environment(**facts)  # pyright: ignore[reportArgumentType]
 
 
-def _triton(request: InspectRequest) -> dict[str, object]:
+def _triton(request: EnvironmentRequest) -> dict[str, object]:
     try:
         import triton
         import triton._C.libtriton as library
@@ -97,7 +104,7 @@ def _torch() -> dict[str, object]:
     try:
         if torch.cuda.is_available():
             major, minor = torch.cuda.get_device_capability(0)
-            facts["device"] = f"{torch.cuda.get_device_name(0)} (compute capability {major}.{minor})"
+            facts |= {"device": torch.cuda.get_device_name(0), "capability": f"{major}.{minor}"}
         elif torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
             facts["device_problem"] = "this torch is a CPU build"
         elif not Path("/dev/nvidiactl").exists() and torch.version.cuda is not None:
@@ -139,7 +146,8 @@ def triage(found: Environment, home: Path) -> tuple[Item, ...]:
         remedy = "use a wheel from the package index; level 4 then works from pass steps and probes alone"
         items.append(Item(name="debug channel", state="warning", detail=detail, remedy=remedy))
     if found.device:
-        items.append(Item(name="device", state="ok", detail=found.device))
+        capability = f" (compute capability {found.capability})" if found.capability else ""
+        items.append(Item(name="device", state="ok", detail=found.device + capability))
     else:
         remedy = "nothing is timed here; run on a machine with a device, or pass --profile FILE"
         items.append(Item(name="device", state="warning", detail=found.device_problem or "none", remedy=remedy))

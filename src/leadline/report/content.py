@@ -26,6 +26,7 @@ from leadline.model import (
 
 LEVEL_NAMES = {1: "source", 2: "profile", 3: "IR", 4: "compiler"}
 NOT_MEASURED = "not measured"
+FINAL = "final"  # the rewrite of the round that compares all accepted changes together with the original
 
 
 class Node(NamedTuple):
@@ -278,8 +279,13 @@ def round_rows(run: Run) -> list[RoundRow]:
 
 
 def best_round(run: Run) -> Round | None:
-    """The accepted round with the greatest measured speedup."""
-    won = [(value.mid, r) for r in run.rounds if r.verdict == "accepted" and (value := measured(r, run))]
+    """The round whose speedup is the run's: measured, accepted, and against the original (other rounds compare with their parent).
+
+    A round called "final" judged the result from scratch, and then no other counts.
+    """
+    final = [r for r in run.rounds if r.rewrite == FINAL]
+    rounds = final or [r for r in run.rounds if r.parent == 0]
+    won = [(value.mid, r) for r in rounds if r.verdict == "accepted" and (value := measured(r, run))]
     return max(won, key=lambda pair: pair[0])[1] if won else None
 
 
@@ -310,5 +316,5 @@ def heading(run: Run) -> str:
     if run.case:
         parts.append(f"case {run.case}")
     parts += [run.target, f"device {run.device}" if run.device else "no device"]
-    parts += [f"{name} {version}" for name, version in sorted(run.versions.items())]
+    parts += [f"{name} {run.versions[name]}" for name in ("triton", "torch") if name in run.versions]
     return ", ".join(parts)
