@@ -64,6 +64,7 @@ class OperationLines:
     def __init__(self, bare: str, located: str, file: str) -> None:
         self._exact: dict[tuple[str, str, str], int] = {}
         self._by_name: defaultdict[str, list[int]] = defaultdict(list)
+        self._converted: dict[str, int] = {}
         table = Locations.of_text(located)
         rows = [r for r in located.splitlines() if r.startswith("  ")]
         bare_rows = [r for r in bare.splitlines() if r.startswith("  ")]
@@ -77,11 +78,18 @@ class OperationLines:
             line = table.line_in(with_location[place + 1 :].rstrip(), file)
             self._exact[key] = line
             self._by_name[key[1]].append(line)
+            if key[1] == "ttg.convert_layout":
+                self._converted[key[2]] = line
 
     def exact(self, operation: str) -> int:
         """The line of the operation with this result, name and first operand; 0 when there is none."""
         key = operation_key(operation)
         return self._exact.get(key, 0) if key else 0
+
+    def converted(self, operation: str) -> int:
+        """The line of the layout conversion that takes this operation's result; 0 when there is none."""
+        key = operation_key(operation)
+        return self._converted.get(key[0], 0) if key and key[0] else 0
 
     def by_name(self, operation: str) -> int:
         """The line all operations of this name share; 0 when they are on several."""

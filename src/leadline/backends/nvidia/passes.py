@@ -99,7 +99,8 @@ class _Run:
         later = OperationLines(lowering.module.str_nodebug(), str(lowering.module), file)
         for found in said:
             op = found.operation
-            line = before.exact(op) or later.exact(op) or before.by_name(op) or later.by_name(op)
+            kept = (before.converted(op) or later.converted(op)) if found.kind.startswith("remat") else 0
+            line = kept or before.exact(op) or later.exact(op) or before.by_name(op) or later.by_name(op)
             self.found.append((step.name, found, line))
 
     def _step(self, step: Pass, before: Counter[str], after: Counter[str]) -> PassStep:
