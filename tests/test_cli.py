@@ -455,6 +455,24 @@ def test_report_shows_a_file_again(folder, capsys):
     assert capsys.readouterr().out == sample("optimized").best_diff
 
 
+def test_report_of_a_stored_run(folder, monkeypatch, capsys):
+    class Store:
+        def __init__(self, home):
+            self.home = home
+
+        def load_run(self, name):
+            assert self.home == str(folder / "home")
+            return sample("optimized") if name == "77b1c0de93aa0142" else None
+
+    module = types.ModuleType("leadline.execution.store")
+    module.Store = Store  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "leadline.execution.store", module)
+    assert call("report", "77b1c0de93aa0142", "--format", "json") == 0
+    assert decode(capsys.readouterr().out) == sample("optimized")
+    assert call("report", "77") == 2
+    assert capsys.readouterr() == ("", "error: report: no run is called '77'; give a run id or a file written by --json\n")
+
+
 def test_rules(folder, two_rules, capsys):
     assert call("rules") == 0
     assert capsys.readouterr().out.splitlines() == [

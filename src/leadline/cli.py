@@ -3,6 +3,7 @@
 Only typer is imported here; each command imports what it needs, so that `--help` answers at once.
 """
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -444,7 +445,10 @@ def _load_run(name: str, settings: "Settings") -> "Run":
         raise UsageError("no such file", where=name, remedy="check the path")
     from leadline.execution.store import Store
 
-    return Store(Path(settings.home)).run(name)
+    found = Store(settings.home or None).load_run(name)
+    if found is None:
+        raise UsageError(f"no run is called '{name}'", where="report", remedy="give a run id or a file written by --json")
+    return found
 
 
 def _deliver(run: "Run", path: Path, output: str | None, write: bool, silent: bool) -> None:
@@ -478,7 +482,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status (docs/cli.md). Nothing but `-v` ever shows a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # arrows and a user's letters must not end a run where the locale is not UTF-8
+        if isinstance(stream, io.TextIOWrapper):  # arrows and a user's letters must not end a run where the locale is not UTF-8
             stream.reconfigure(errors="replace")
     # Options are parsed before a command can say so, and parse errors must follow --json, too.
     console.begin("--json" in arguments, bool({"-v", "--verbose"} & {*arguments}))

@@ -4,7 +4,6 @@ A format is a function `(Run) -> str`. One more is added by an entry point in th
 """
 
 import importlib
-import importlib.metadata
 from collections.abc import Callable
 
 from leadline.errors import UsageError
@@ -23,7 +22,9 @@ BUILT_IN = {
 
 def formats() -> tuple[str, ...]:
     """Names of all formats: the built-in ones, then those of plug-ins, each once."""
-    plugged = sorted(entry.name for entry in importlib.metadata.entry_points(group="leadline.reports"))
+    from importlib import metadata  # slow to import, and most commands need no format by name
+
+    plugged = sorted(entry.name for entry in metadata.entry_points(group="leadline.reports"))
     return tuple(dict.fromkeys((*BUILT_IN, *plugged)))
 
 
@@ -32,7 +33,9 @@ def get(name: str) -> Format:
     if name in BUILT_IN:
         module, function = BUILT_IN[name].split(":")
         return getattr(importlib.import_module(module), function)
-    for entry in importlib.metadata.entry_points(group="leadline.reports", name=name):
+    from importlib import metadata
+
+    for entry in metadata.entry_points(group="leadline.reports", name=name):
         try:
             return entry.load()
         except Exception as error:
