@@ -4,7 +4,7 @@ import pytest
 from compiler_launches import copy
 
 from leadline.backends.base import CompileRequest, ExplainRequest, Explanation, ProbeRequest, select
-from leadline.errors import WorkerRaised
+from leadline.errors import UsageError
 from leadline.execution.worker import Worker
 from leadline.model import Compiled, Divisible, Probe, ProbeOutcome
 
@@ -22,6 +22,6 @@ def test_compile_explain_and_probe_in_a_worker() -> None:
         assert explained.passes > 40
         outcome = worker.call(functions["probe"], ProbeRequest(launch=copy("x_ptr o_ptr"), probe=probe), ProbeOutcome)
         assert (outcome.before, outcome.after, outcome.minimal) == (16, 128, ("n % 16 == 0",))
-        with pytest.raises(WorkerRaised) as error:
+        with pytest.raises(UsageError) as error:
             worker.call(functions["compile"], CompileRequest(launch=copy(), target="cuda:1"), Compiled)
-        assert error.value.message.startswith("unknown target 'cuda:1'")
+        assert error.value.what == "unknown target 'cuda:1'"
