@@ -81,6 +81,13 @@ def test_a_user_s_brackets_are_not_markup():
     assert "x[red] and [/bold] stay" in printed(msgspec.structs.replace(run, findings=(finding,)))
 
 
+def test_escapes_of_a_source_do_not_reach_the_terminal():
+    run = sample("diagnosed")
+    finding = msgspec.structs.replace(run.findings[0], summary="clear \x1b[2J the screen")
+    text = printed(msgspec.structs.replace(run, findings=(finding,)), terminal=True, color="standard")
+    assert "clear ␛[2J the screen" in text
+
+
 def test_quiet():
     assert printed(sample("optimized"), quiet=True).splitlines() == [
         "k.py:13:9: MEM101 unaligned-access verified (measured 1.50x (1.40-1.60)): "

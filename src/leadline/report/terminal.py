@@ -212,6 +212,8 @@ class _Page:
     # -- layout -----------------------------------------------------------------------------------------------------
 
     def out(self, text: Text) -> None:
+        if "\x1b" in text.plain:  # from a source file or a compiler; only our own escapes may reach the terminal
+            text = Text(text.plain.replace("\x1b", "␛"))
         text.rstrip()
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
