@@ -23,7 +23,7 @@ from leadline.execution.device import device_present, exclusive_device
 from leadline.execution.environment import Environment, EnvironmentRequest
 from leadline.execution.store import Store
 from leadline.ingest.case import read_target
-from leadline.ingest.requests import CaseNames, TraceRequest
+from leadline.ingest.dry import CaseNames, TraceRequest
 from leadline.model import Candidate, Finding, KernelCase, Round, Run, Verdict, content_hash
 from leadline.propose.base import Proposal
 from leadline.propose.from_rules import RulesProposer
@@ -53,10 +53,9 @@ class Session:
         with_device = options.device != "none" and device_present()
         self.workers = stack.enter_context(Workers(folder=self.folder, device=with_device))
         self.scratch = Path(stack.enter_context(_scratch()))
-        self.environment = self.workers.compile.call(
-            "leadline.execution.environment:inspect", EnvironmentRequest(), Environment, timeout=120
-        )
-        self.versions = {k: v for k, v in self.environment.versions.items() if v}
+        asked = EnvironmentRequest(target=options.target)
+        self.environment = self.workers.compile.call("leadline.execution.environment:inspect", asked, Environment, timeout=120)
+        self.versions = self.environment.versions
         if "triton" not in self.versions:
             raise EvidenceError(
                 "triton is not installed in this Python", remedy="install triton beside leadline; leadline doctor says more"

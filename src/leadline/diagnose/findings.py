@@ -1,11 +1,10 @@
 """Turns a diagnosis into what a run stores: findings, evidence by id, rewrites by id with their diffs."""
 
-import difflib
-
 import msgspec
 
 from leadline.diagnose.engine import Diagnosis
 from leadline.model import Evidence, Finding, Hypothesis, Rewrite, Unavailable
+from leadline.rules.editing import unified_diff
 
 
 class Numbered:
@@ -30,9 +29,8 @@ class Numbered:
 
 
 def unified(old: str, new: str, path: str) -> str:
-    """Unified diff of two texts of one file; "" when they are equal."""
-    name = path.rsplit("/", 1)[-1]
-    return "".join(difflib.unified_diff(old.splitlines(True), new.splitlines(True), f"a/{name}", f"b/{name}"))
+    """Unified diff of two texts of one file, under the file's name; "" when they are equal."""
+    return unified_diff(old, new, path.rsplit("/", 1)[-1])
 
 
 def findings(diagnosis: Diagnosis, original: str, path: str, numbered: Numbered) -> tuple[tuple[Finding, ...], tuple[Hypothesis, ...]]:

@@ -17,7 +17,7 @@ from leadline.collect.sampling import SampleRequest
 from leadline.errors import KernelError, LeadlineError, WorkerError
 from leadline.execution.store import Store
 from leadline.execution.worker import Worker
-from leadline.ingest.requests import TraceRequest
+from leadline.ingest.dry import TraceRequest
 from leadline.model import (
     Ceilings,
     Compiled,
