@@ -94,7 +94,7 @@ class Launches:
         if getattr(original, "_leadline", None) is not None:
             raise RuntimeError("launches are hooked already")
 
-        def run(jit: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        def run(jit: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             if warmup:
                 return original(jit, *args, grid=grid, warmup=warmup, **kwargs)
             self.count += 1
@@ -147,3 +147,11 @@ def fresh_cache(folder: str) -> None:
         from triton import knobs
 
         knobs.cache.dir = folder
+
+
+def wake_driver() -> None:
+    """Let triton build its glue to the driver, which an empty cache makes it do once, so that it is not taken for a kernel's compile."""
+    with contextlib.suppress(Exception):
+        from triton.runtime import driver
+
+        driver.active.utils.get_device_properties(driver.active.get_current_device())

@@ -1,6 +1,7 @@
 """Level 2 on a real device: time of each launch, of the wrapper, and what the device can do. Runs in device workers."""
 
 import hashlib
+import importlib
 import json
 import os
 import statistics
@@ -15,7 +16,6 @@ from leadline.collect.device import CudaDevice, launches, no_device
 from leadline.collect.timing_request import Nothing, ProfileRequest
 from leadline.errors import KernelError, LeadlineError
 from leadline.execution.frames import one_line, user_frame
-from leadline.execution.modules import load_module
 from leadline.model import Ceilings, LaunchTiming, Profile
 
 _MIN_RUNS = 9
@@ -49,21 +49,16 @@ def profile(request: ProfileRequest) -> Profile:
 
 def prepare(request: ProfileRequest, device: str) -> Callable[[], Any]:
     """The wrapper of the case bound to its inputs on `device`. Raises KernelError naming what is missing or failed."""
-    case = request.case
-    module = load_module(case.path, case.source)
-    home = load_module(case.case_file) if case.case_file else module
-    launch, make = getattr(module, case.wrapper, None), getattr(home, "make_inputs", None)
-    if launch is None or make is None:
-        raise KernelError(f"there is no function {case.wrapper if launch is None else 'make_inputs'}", where=case.path)
-    named = {**getattr(home, "SMALL", {}), **getattr(home, "CASES", {})}
-    if request.case_name not in named:
-        raise KernelError(f"there is no case called {request.case_name}", remedy="choose one of " + ", ".join(named))
+    name = request.case_name
+    module, _, function = request.loader.partition(":")
+    program = getattr(importlib.import_module(module), function)(request.case, request.case.source)
+    arguments = program.arguments(name)
     try:
-        inputs = make(device=device, seed=request.seed, **named[request.case_name])
+        inputs = program.make_inputs(device=device, seed=request.seed, **arguments)
     except Exception as error:
-        text = f"make_inputs fails in case {request.case_name}: {type(error).__name__}: {one_line(error)}"
+        text = f"make_inputs fails in case {name}: {type(error).__name__}: {one_line(error)}"
         raise KernelError(text, where=user_frame(error)) from None
-    return lambda: launch(**inputs)
+    return lambda: program.launch(**inputs)
 
 
 def profile_on(device: Any, hook: Any, call: Callable[[], Any], request: ProfileRequest) -> Profile:

@@ -11,6 +11,8 @@ class ProfileRequest(Record):
     store: str = ""
     seed: int = 0
     budget_s: float = 2.0
+    # Who imports the case, by name: `ingest` stands beside `collect`, and neither imports the other.
+    loader: str = "leadline.ingest.program:load_program"
 
 
 class Nothing(Record):

@@ -3,7 +3,7 @@
 import tempfile
 import time
 
-from leadline.collect.device import CudaDevice, fresh_cache
+from leadline.collect.device import CudaDevice, fresh_cache, wake_driver
 from leadline.verify.records import ColdRequest, ColdResult
 
 
@@ -17,6 +17,7 @@ def first_calls(request: ColdRequest) -> ColdResult:
         device = CudaDevice()
         device.flush()
         device.synchronize()
+        wake_driver()
         from leadline.verify.program import load_original
 
         program = load_original(request.case, request.text)

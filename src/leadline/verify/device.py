@@ -105,7 +105,7 @@ def _check(program: Program, launch: Any, refused: tuple[str, str], machine: Any
             continue
         result = examine(
             launch, program, base, inputs, machine, name,
-            thorough=i == 0, allow_numerics=request.allow_numerics, tolerances=request.tolerances,
+            thorough=i == 0, allow_numerics=request.allow_numerics, tolerances=request.tolerances, atomics="atomic_" in request.candidate,
         )  # fmt: skip
         if not result.passed:
             break

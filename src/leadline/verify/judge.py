@@ -275,7 +275,7 @@ def _clock(request: JudgeRequest, results: list[DeviceResult], trial: _Trial) ->
         for timing in result.timings:
             old, new = _median(timing.original_us), _median(timing.candidate_us)
             trial.fields["original_us"][timing.case], trial.fields["candidate_us"][timing.case] = old, new
-            for name, reason in _impossible(timing, result, old, new):
+            for name, reason in _impossible(timing, result, new):
                 trial.checks.append(Check(name=f"timing.{name}", passed=False, detail=reason, case=timing.case))
                 raise _Stop("rejected", f"{reason} in case {timing.case}")
             samples[timing.case] = (timing.original_us, timing.candidate_us)
@@ -295,18 +295,28 @@ def _clock(request: JudgeRequest, results: list[DeviceResult], trial: _Trial) ->
             reason = f"slower in case {name} ({interval.mid:.3f}x, {interval.low:.3f} to {interval.high:.3f})"
             trial.checks.append(Check(name="timing.regression", passed=False, detail=reason, case=name))
             raise _Stop("rejected", reason)
+    for timing in (t for result in results for t in result.timings):
+        if reason := _slower_wrapper(timing):
+            trial.checks.append(Check(name="timing.wrapper", passed=False, detail=reason, case=timing.case))
+            raise _Stop("rejected", f"{reason} in case {timing.case}")
 
 
-def _impossible(timing: CaseTiming, result: DeviceResult, old: float, new: float) -> Iterator[tuple[str, str]]:
+def _slower_wrapper(timing: CaseTiming) -> str:
+    """A faster kernel in a slower wrapper is no gain: why the whole call got slower on the host's clock, or ""."""
+    slower = timing.candidate_wall_us - timing.original_wall_us
+    if timing.candidate_wall_us <= 1.05 * timing.original_wall_us or slower <= 5.0:
+        return ""
+    return f"the wrapper got slower: {timing.candidate_wall_us:.0f} us of host time for {timing.original_wall_us:.0f} us"
+
+
+def _impossible(timing: CaseTiming, result: DeviceResult, new: float) -> Iterator[tuple[str, str]]:
+    """What no honest program can show: (name of the check, reason)."""
     if timing.late_us > max(20.0, 0.1 * new):
         yield "late", f"work goes on {timing.late_us:.0f} us after the call's end"
     if result.write_bytes_per_s and timing.output_bytes > 2 * result.l2_bytes > 0:
         floor = timing.output_bytes / (1.25 * result.write_bytes_per_s) * 1e6
         if new < floor:
             yield "physics", f"{new:.1f} us is less than it takes to write the outputs ({floor:.1f} us)"
-    slower = timing.candidate_wall_us - timing.original_wall_us
-    if timing.candidate_wall_us > 1.05 * timing.original_wall_us and slower > 5.0 and slower > old - new:
-        yield "wrapper", f"the wrapper got slower: {timing.candidate_wall_us:.0f} us of host time for {timing.original_wall_us:.0f} us"
 
 
 def _cold(request: JudgeRequest, workers: Workers, trial: _Trial) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from leadline.errors import KernelError, LeadlineError
 from leadline.execution.frames import user_frame
 from leadline.execution.modules import load_module
+from leadline.ingest.program import load_program
 from leadline.model import KernelCase
 from leadline.verify import comparison
 from leadline.verify.poison import Poisoned
@@ -82,38 +82,21 @@ class Program(NamedTuple):
 
 def load_original(case: KernelCase, text: str) -> Program:
     """Import the original. Raises KernelError when it cannot be imported or lacks a function."""
-    try:
-        module = _import(case, case.path, text)
-        home = _import(case, case.case_file, None) if case.case_file else module
-    except LeadlineError:
-        raise
-    except Exception as error:
-        raise KernelError(f"the file cannot be imported: {one_line(error)}", where=user_frame(error) or case.path) from None
-    launch, make = getattr(module, case.wrapper, None), getattr(home, "make_inputs", None)
-    if launch is None or make is None:
-        missing = case.wrapper if launch is None else "make_inputs"
-        raise KernelError(f"there is no function {missing}", where=case.path, remedy="see docs on the case file")
+    known = load_program(case, text)
     return Program(
-        cases=dict(getattr(home, "CASES", {})), small=dict(getattr(home, "SMALL", {})), tolerance=getattr(home, "TOLERANCE", None),
-        make_inputs=make, reference=getattr(home, "reference", None) if case.oracle == "reference" else None, launch=launch,
+        cases=known.cases, small=known.small, tolerance=known.tolerance, make_inputs=known.make_inputs,
+        reference=known.reference if case.oracle == "reference" else None, launch=known.launch,
     )  # fmt: skip
 
 
 def load_launch(case: KernelCase, text: str) -> Callable[..., Any]:
     """Import a candidate and return its wrapper. Whatever its import raises comes through."""
-    launch = getattr(_import(case, case.path, text), case.wrapper, None)
-    if launch is None:
-        raise AttributeError(f"there is no function {case.wrapper}")
+    if case.kind == "kernelbench" or case.case_file:
+        return load_program(case, text).launch
+    launch = getattr(load_module(case.path, text), case.wrapper, None)  # the case's other functions may be left out
+    if not callable(launch):
+        raise KernelError(f"{case.wrapper} is not a function")
     return launch
-
-
-def _import(case: KernelCase, path: str, text: str | None) -> ModuleType:
-    module = load_module(path, text)
-    if case.kind == "kernelbench":
-        from leadline.ingest import kernelbench
-
-        return kernelbench.adapt(module)
-    return module
 
 
 def one_line(error: BaseException) -> str:
