@@ -1,0 +1,1 @@
+"""Rules about what the host does around the launches: copies, synchronisation, compilation, number of launches."""

@@ -1,0 +1,69 @@
+"""HST103 extra-copy."""
+
+from collections.abc import Iterable
+
+from leadline.model import HostOp, Hypothesis
+from leadline.rules.base import Rule, View, seen
+from leadline.rules.host.call_time import call_us, host_op_us, is_copy, plain_name, read, specs, written
+
+
+class ExtraCopy(Rule):
+    """The wrapper copies, casts, pads or re-lays a tensor that the kernel could read through its strides and dtype.
+
+    What it finds
+        Torch operations of the wrapper that write a new copy of a tensor (`.contiguous()`, `.to(dtype)`, `.float()`, `clone`, `pad`, `cat`
+        of inputs) which a launch then only reads, and copies of a launch's output before it is returned.
+    Why it is slow
+        The copy reads and writes the whole tensor and costs a launch of its own; a cast to a wider type also doubles what the kernel reads.
+    How it is proved
+        The wrapper is run without a device; each torch operation is recorded with the bytes it moves and the launches that read its result.
+    Rewrite and its safety
+        None is generated where the kernel's addresses must change. A conversion that the traced case does not need (same dtype, already
+        contiguous) costs nothing and is not reported.
+    References
+        PyTorch documentation, tensor views.
+    """
+
+    code, slug, cause, family = "HST103", "extra-copy", "extra_copy", "host"
+    targets = ("cuda", "hip", "ascend")
+
+    def suspect(self, view: View) -> Iterable[Hypothesis]:
+        if view.trace is None or not view.launches:
+            return
+        total = call_us(view)
+        removable = [op for op in view.trace.host_ops if is_copy(op) and self._needless(view, op)]
+        by_line: dict[int, list[HostOp]] = {}
+        for op in removable:
+            by_line.setdefault(op.line, []).append(op)
+        for line, ops in sorted(by_line.items()):
+            cost = sum(host_op_us(view, op) for op in ops)
+            if total <= 0 or cost / total < 0.02:
+                continue
+            moved = sum(op.bytes for op in ops)
+            high = total / max(total - cost, 0.05 * total)
+            kinds = ", ".join(sorted({plain_name(op).strip("_") for op in ops}))
+            yield self.hypothesis(
+                view,
+                None,
+                line=line,
+                key=f"copy:{line}",
+                low=1 + (high - 1) * 0.4,
+                high=high,
+                grade="observed",
+                sufficient_level=2,
+                claim=f"the wrapper copies {moved / 1e6:.1f} MB ({kinds}) for a launch that could read the original through its strides and dtype",
+                facts=[seen(f"{op.name} moves {op.bytes / 1e6:.1f} MB beside the launches", view.source.path, op.line) for op in ops[:4]],
+                prediction=f"about {cost:.0f} us of {total:.0f} us per call go away",
+            )
+
+    def _needless(self, view: View, op: HostOp) -> bool:
+        """Whether a launch reads the result without anyone writing it, or the copied thing is a launch's result."""
+        known = specs(view)
+        targets = set(op.writes) - set(op.reads)
+        later = [x for x in view.launches if x.index >= op.order]
+        for storage in targets & set(known):
+            if any(storage in read(view, x) for x in later) and not any(storage in written(view, x) for x in view.launches):
+                return True
+        outputs = {t.storage for t in view.trace.outputs} if view.trace else set()
+        earlier = [x for x in view.launches if x.index < op.order]
+        return bool(targets & outputs) and any(s in written(view, x) for x in earlier for s in op.reads)

@@ -1,0 +1,1 @@
+"""Rules about how a kernel addresses global memory."""

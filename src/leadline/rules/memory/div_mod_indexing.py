@@ -1,0 +1,154 @@
+"""MEM103 div-mod-indexing."""
+
+from collections.abc import Iterable
+
+from leadline.model import Hypothesis, KernelFacts, Launch, Probe, Rewrite, SourceEdit
+from leadline.rules.base import Rule, View, located, metric, raised, seen
+from leadline.rules.memory.argument_facts import launch_of
+from leadline.rules.memory.divisions import division_cost, simplified, tile_divisions
+from leadline.rules.memory.flat_grid import row_tiled
+from leadline.rules.memory.instruction_cost import elements, gain, instructions_at, issue_us
+
+TILES = (2048, 1024, 4096)  # elements of a program after the rewrite, best guess first
+
+
+class DivModIndexing(Rule):
+    """Per-element integer division and remainder compute addresses or masks.
+
+    What it finds
+        `//` and `%` of tiles by sizes: flat indices taken apart into rows and columns, rows into planes.
+    Why it is slow
+        The device has no integer division: a runtime divisor costs about 11 instructions per element and quotient (its reciprocal is
+        hoisted), a compile-time one about 5, while a memory-bound kernel has some 10 instructions per element to spare. Divided
+        addresses also hide contiguity from the axis analysis.
+    How it is proved
+        The machine code shows the instructions of those lines; the rewritten kernel is compiled and must have fewer of them.
+    Rewrite and its safety
+        Exact identities of floor division on non-negative indices (`(x // N) * N + x % N = x`, `(N // 2) * (x // N) + x % N // 2 = x // 2`
+        for a multiple N of 2, ...); or a grid over (rows, columns), so that rows and columns need no division. The second keeps every
+        element's arithmetic and its bound, and masks the columns.
+    References
+        PyTorch issue 127581; FlagGems pull request 2903.
+    """
+
+    code, slug, cause, family = "MEM103", "div-mod-indexing", "div_mod_indexing", "memory"
+
+    def suspect(self, view: View) -> Iterable[Hypothesis]:
+        for launch in view.launches:
+            facts = view.kernel(launch)
+            divisions = tile_divisions(facts) if facts else []
+            costly = [d for d in divisions if division_cost(d, launch) > 2]
+            if facts is None or not costly:
+                continue
+            per_element = sum(division_cost(d, launch) for d in divisions)
+            before, after = _issue(view, launch, facts, per_element)
+            low, high = gain(view, launch, before, after)
+            if launch.index not in view.costs:
+                low, high = 1.0, 1.2
+            first = max(costly, key=lambda d: division_cost(d, launch))
+            listed = ", ".join(dict.fromkeys(f"`{d.text}`" for d in divisions[:4]))
+            runtime = any(division_cost(d, launch) > 6 for d in divisions)
+            yield self.hypothesis(
+                view,
+                launch,
+                line=first.line,
+                column=first.column,
+                end_line=first.end_line,
+                key=launch.kernel,
+                low=low,
+                high=high,
+                grade="observed" if launch.index in view.samples else "suspected",
+                sufficient_level=3,
+                claim=f"every element pays {len(divisions)} integer division(s) ({listed}), about {per_element:.0f} instructions"
+                + (" by runtime values" if runtime else ""),
+                facts=[seen(f"`{d.text}` divides a tile", launch.kernel_file, d.line) for d in divisions[:4]]
+                + [
+                    metric("instructions for division", per_element, "per element", launch, first.line, collector="source"),
+                    metric("instruction issue", before, "us", launch),
+                    metric("without the divisions", after, "us", launch),
+                ],
+                prediction=f"the launch issues {1 - after / before:.0%} fewer instructions" if before > 0 else "fewer instructions",
+            )
+
+    def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
+        launch = launch_of(view, hypothesis)
+        facts = view.kernel(launch) if launch else None
+        if launch is None or facts is None or launch.index not in view.compiled:
+            return hypothesis
+        lines = {d.line for d in tile_divisions(facts)}
+        count = instructions_at(view, launch, lines)
+        if not count:
+            return hypothesis
+        return raised(hypothesis, "located", located("sass", "instructions on the lines that divide", launch, hypothesis.span.line, count))
+
+    def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
+        launch = launch_of(view, hypothesis)
+        facts = view.kernel(launch) if launch else None
+        if launch is None or facts is None:
+            return
+        made = simplified(view, launch, facts)
+        text = made[0] if made else row_tiled(view, launch, facts, TILES[0], defaults=True)
+        if text is not None:
+            yield Probe(
+                claim="without the divisions fewer instructions are left",
+                expect="decrease",
+                launch=launch.index,
+                grants=(SourceEdit(text=text, label="index expressions without division"),),
+                **_signature(view, launch),
+            )
+
+    def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
+        launch = launch_of(view, hypothesis)
+        facts = view.kernel(launch) if launch else None
+        if launch is None or facts is None:
+            return
+        made = simplified(view, launch, facts)
+        signature = _signature(view, launch)["signature"]
+        if made is not None:
+            yield Rewrite(
+                id="",
+                rule=self.code,
+                title="simplify the index expressions",
+                source=made[0],
+                precondition=made[1],
+                signature=signature,
+                expect="decrease",
+                finding=f"{self.code}:{hypothesis.key}",
+                prediction=hypothesis.prediction,
+            )
+        for tile in TILES:
+            source = row_tiled(view, launch, facts, tile)
+            if source is not None:
+                yield Rewrite(
+                    id="",
+                    rule=self.code,
+                    title=f"grid over rows and columns, {tile} elements per program",
+                    source=source,
+                    precondition="the kernel is elementwise over one flat index and masks it by its total",
+                    signature=signature,
+                    expect="decrease",
+                    choices={"tile": tile},
+                    finding=f"{self.code}:{hypothesis.key}",
+                    prediction=hypothesis.prediction,
+                )
+
+
+def _signature(view: View, launch: Launch) -> dict[str, str]:
+    """The counter that the rewrite moves, and the stage that has it: quotients by runtime values are seen in the IR already."""
+    if view.counter(launch.index, "int_div"):
+        return {"signature": "int_div", "stage": "ttgir"}
+    return {"signature": "instructions", "stage": "sass"}
+
+
+def _issue(view: View, launch: Launch, facts: KernelFacts, per_element: float) -> tuple[float, float]:
+    """Instruction issue of the launch in us, with and without the divisions: from the machine code where it is straight-line, else
+    from the number of accesses and operations."""
+    total = elements(view, launch)
+    division = total / 32 * per_element
+    compiled = view.counter(launch.index, "instructions")
+    if compiled and not facts.loops:
+        everything = float(compiled * launch.programs * launch.option("num_warps", 4))
+        everything = max(everything, division)
+    else:
+        everything = division + total / 32 * (3 * len(facts.accesses) + 0.5 * len(facts.operations) + 4)
+    return issue_us(everything, view.sms), issue_us(max(everything - division, 0.0), view.sms)

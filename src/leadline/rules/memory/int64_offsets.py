@@ -1,0 +1,163 @@
+"""MEM105 int64-offsets."""
+
+import ast
+from collections.abc import Iterable
+
+from leadline.model import Hypothesis, KernelFacts, Launch, Operation, Probe, Rewrite, SourceEdit
+from leadline.rules.base import Rule, View, located, metric, raised, refuted, seen
+from leadline.rules.editing import EditError, SourceFile
+from leadline.rules.memory.argument_facts import launch_of, pure
+from leadline.rules.memory.instruction_cost import elements, gain, issue_us
+
+EXTRA = 2.0  # more instructions per 64-bit address component of an element
+
+
+class Int64Offsets(Rule):
+    """Offset tiles are 64-bit where 32-bit offsets from a 64-bit base would do.
+
+    What it finds
+        `.to(tl.int64)` on tiles (an `arange`, or an index built from one) that end in addresses.
+    Why it is slow
+        Each 64-bit add or multiply of a tile is two to four instructions and its results take two registers. Small beside memory
+        traffic; it matters in loops that are short of issue slots or registers.
+    How it is proved
+        The casts are removed and the kernel compiled: arithmetic on 64-bit tiles must become less.
+    Rewrite and its safety
+        The casts on tiles are removed. Exact while every offset fits into 31 bits, which the wrapper checks before the launch and
+        otherwise calls the original kernel.
+    References
+        PyTorch pull request 97447.
+    """
+
+    code, slug, cause, family = "MEM105", "int64-offsets", "int64_offsets", "memory"
+
+    def suspect(self, view: View) -> Iterable[Hypothesis]:
+        for launch in view.launches:
+            facts = view.kernel(launch)
+            casts = wide_casts(facts) if facts else []
+            if not casts:
+                continue
+            per_element = EXTRA * sum(1 if c.loop >= 0 or not facts or not facts.loops else 0.5 for c in casts)
+            total = elements(view, launch)
+            extra = issue_us(total / 32 * per_element / 4, view.sms)  # a vector of four shares its address
+            base = issue_us(total / 32 * 12, view.sms)  # what an element costs anyway
+            low, high = gain(view, launch, base + extra, base) if launch.index in view.costs else (1.0, 1.05)
+            high = min(max(high, 1.035), 1.13)
+            large = [a.name for a in launch.arguments if a.tensor is not None and a.tensor.numel >= 2**31]
+            first = casts[0]
+            yield self.hypothesis(
+                view,
+                launch,
+                line=first.line,
+                column=first.column,
+                end_line=first.end_line,
+                key=launch.kernel,
+                low=min(low, high),
+                high=high,
+                sufficient_level=3,
+                claim=f"{len(casts)} offset tile(s) are 64-bit"
+                + (
+                    f"; {', '.join(large)} need a 64-bit base, but not 64-bit offsets inside a tile"
+                    if large
+                    else "; every offset of this launch fits into 32 bits"
+                ),
+                facts=[seen(f"`{c.text}` makes a 64-bit tile", launch.kernel_file, c.line) for c in casts[:4]],
+                prediction="without the casts no arithmetic on 64-bit tiles is left",
+            )
+
+    def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
+        launch = launch_of(view, hypothesis)
+        if launch is None or launch.index not in view.compiled:
+            return hypothesis
+        count = view.counter(launch.index, "i64_tensor") or 0
+        if not count:
+            return refuted(hypothesis, "no arithmetic on 64-bit tiles is left in the compiled kernel")
+        return raised(
+            hypothesis,
+            "located",
+            located("ttgir", "operations on tiles of 64-bit integers", launch, hypothesis.span.line, count),
+            metric("64-bit tile operations", float(count), "operations", launch, hypothesis.span.line, collector="ir"),
+        )
+
+    def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
+        launch = launch_of(view, hypothesis)
+        text = _narrowed(view, launch) if launch else None
+        if text is not None:
+            yield Probe(
+                claim="without the casts the 64-bit tile arithmetic goes",
+                grants=(SourceEdit(text=text, label="32-bit offset tiles"),),
+                signature="i64_tensor",
+                expect="decrease",
+                stage="ttgir",
+                launch=hypothesis.launch,
+            )
+
+    def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
+        launch = launch_of(view, hypothesis)
+        if launch is None or any(a.tensor is not None and _reach(a.tensor.shape, a.tensor.strides) >= 2**31 for a in launch.arguments):
+            return
+        text = _narrowed(view, launch, guard=True)
+        if text is not None:
+            yield Rewrite(
+                id="",
+                rule=self.code,
+                title="32-bit offset tiles",
+                source=text,
+                applicability="guarded",
+                guard="numel() < 2**31",
+                precondition="every tensor has fewer than 2**31 elements",
+                signature="i64_tensor",
+                expect="decrease",
+                finding=f"{self.code}:{hypothesis.key}",
+                prediction=hypothesis.prediction,
+            )
+
+
+def wide_casts(facts: KernelFacts) -> list[Operation]:
+    """Casts of tiles to 64-bit integers whose result reaches an address."""
+    names = {a.expanded for a in facts.accesses}
+    return [
+        o
+        for o in facts.operations
+        if o.kind == "cast" and o.tile and "int64" in o.detail.get("dtype", "") and any("int64" in text for text in names)
+    ]
+
+
+def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    return sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True))
+
+
+def _narrowed(view: View, launch: Launch, *, guard: bool = False) -> str | None:
+    """The file with the casts of tiles to int64 taken out of the kernel; with `guard`, launched only where all tensors are small enough."""
+    facts = view.kernel(launch)
+    if facts is None or launch.kernel_file != view.source.path:
+        return None
+    file = SourceFile(view.text(view.source.path))
+    places = {(c.line, c.column) for c in wide_casts(facts)}
+    pointers = [a.name for a in launch.arguments if a.tensor is not None]
+    try:
+        found = [
+            n
+            for n in ast.walk(file.function(launch.kernel))
+            if isinstance(n, ast.Call)
+            and isinstance(n.func, ast.Attribute)
+            and n.func.attr == "to"
+            and (n.lineno, n.col_offset) in places
+            and "int64" in ast.unparse(n)
+        ]
+        for call in found:
+            assert isinstance(call.func, ast.Attribute)
+            end = file.layout.span(call)[1]
+            # The receiver's own brackets stay: the span of a bracketed expression leaves them out.
+            dot = file.text.rindex(".to", file.layout.span(call.func.value)[1], end)
+            file.replace(dot, end, "")
+        if not found:
+            return None
+        for site in file.sites(launch.kernel) if guard else ():
+            passed = [file.launch_argument(site.line, p) for p in pointers]
+            if site.grid is None or not all(p and pure(p) for p in passed):
+                return None
+            file.guard_launch(site.line, " and ".join(f"{p}.numel() < 2**31" for p in dict.fromkeys(passed)))
+        return file.apply()
+    except EditError:
+        return None

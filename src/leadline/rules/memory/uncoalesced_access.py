@@ -1,0 +1,124 @@
+"""MEM102 uncoalesced-access."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from leadline.model import Access, AccessSample, Constant, Hypothesis, Probe, Rewrite, SourceEdit
+from leadline.rules.base import Rule, View, located, metric, raised, seen
+from leadline.rules.memory.argument_facts import launch_of
+from leadline.rules.memory.column_reduction import column_reduction, tiled_alone
+from leadline.rules.memory.index_terms import strides_of_ranges, unit_axes
+from leadline.rules.memory.instruction_cost import scaled
+
+POOR = 0.6
+
+
+class UncoalescedAccess(Rule):
+    """Neighbouring lanes do not touch neighbouring addresses although another axis is contiguous.
+
+    What it finds
+        Accesses whose groups of 32 lanes use little of the 32-byte sectors they touch, on the best axis the compiler could choose:
+        a column walked by one program while the neighbouring program has the neighbouring column; interleaved elements; tiles
+        that are narrow along the contiguous axis.
+    Why it is slow
+        Memory moves whole sectors: with 4 useful bytes of 32, eight times the traffic goes through the caches.
+    How it is proved
+        Sampled addresses with the launch's real strides give the share of each sector that is used; the source tells which program
+        axis has unit stride. The rewrite is compiled as a probe: its loads must become wider.
+    Rewrite and its safety
+        A reduction over the strided axis by one program per column becomes a 2-D tile over (rows, columns); with few columns the rows
+        are split too and a second launch reduces the parts. Sums are taken in another order (changes_numerics for floating point).
+    References
+        CUDA C++ best practices guide, coalesced access to global memory; triton issue 1172.
+    """
+
+    code, slug, cause, family = "MEM102", "uncoalesced-access", "uncoalesced_access", "memory"
+
+    def suspect(self, view: View) -> Iterable[Hypothesis]:
+        for launch in view.launches:
+            facts, sample = view.kernel(launch), view.samples.get(launch.index)
+            if facts is None or sample is None:
+                continue
+            poor = [(a, s) for a in facts.accesses if (s := view.access(launch.index, a.line, a.kind)) is not None and wasteful(s)]
+            if not poor:
+                continue
+            sectors = {id(s): s.total / max(s.sector_efficiency, 1 / 32) for s in sample.accesses}
+            everything = sum(sectors.values())
+            wasted = sum(sectors[id(s)] - s.total for _, s in poor)
+            if everything <= 0 or wasted / everything < 0.05:
+                continue
+            access, worst = max(poor, key=lambda p: sectors[id(p[1])])
+            axes = [x for x in unit_axes(access.expanded) if launch.grid[x] > 1]
+            factor = 1 - wasted / everything
+            # When the neighbouring program uses the rest of the sector soon after, the caches keep it from DRAM.
+            low, high = scaled(view, launch, l2=factor, dram=1.0 if axes else factor)
+            yield self.hypothesis(
+                view,
+                launch,
+                line=access.line,
+                column=access.column,
+                end_line=access.end_line,
+                key=launch.kernel,
+                low=low,
+                high=high,
+                grade="observed",
+                sufficient_level=2,
+                claim=_claim(access, worst, axes),
+                facts=[
+                    metric("sector efficiency", worst.sector_efficiency, "share", launch, access.line),
+                    metric("contiguous", float(worst.contiguous), "elements", launch, access.line),
+                    seen(f"address `{access.expanded or access.pointer}`", launch.kernel_file, access.line),
+                ],
+                prediction=f"with lanes along the contiguous axis the launch requests {factor:.0%} of its sectors",
+            )
+
+    def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
+        launch = launch_of(view, hypothesis)
+        bits = view.counter(hypothesis.launch, "global.load.bits", hypothesis.span.line) if launch else None
+        if launch is None or not bits or any(getattr(f, "stage", "") == "ptx" for f in hypothesis.facts):
+            return hypothesis
+        return raised(
+            hypothesis, "located", located("ptx", f"load of {bits} bits per thread, strided over lanes", launch, hypothesis.span.line, bits)
+        )
+
+    def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
+        launch = launch_of(view, hypothesis)
+        made = tiled_alone(view, launch, hypothesis.span.line) if launch else None
+        if made is not None:
+            text, block, rows = made
+            yield Probe(
+                claim="with lanes along the columns the load gets wider",
+                signature="global.load.bits",
+                expect="increase",
+                stage="ptx",
+                grants=(SourceEdit(text=text, label=f"2-D tiles, {block} = {rows}"), Constant(argument=block, value=rows)),
+                launch=hypothesis.launch,
+            )
+
+    def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
+        launch = launch_of(view, hypothesis)
+        for made in column_reduction(view, launch, hypothesis.span.line) if launch else ():
+            yield msgspec.structs.replace(made, rule=self.code, finding=f"{self.code}:{hypothesis.key}", prediction=hypothesis.prediction)
+
+
+def wasteful(sample: AccessSample) -> bool:
+    """Whether lanes leave most of their sectors unused: not a broadcast of one address, not a gather, not a handful of lanes."""
+    return (
+        sample.sector_efficiency < POOR
+        and sample.lanes >= 32
+        and sample.repeat < 4
+        and not sample.indirect
+        and sample.active * sample.lanes >= 16
+    )
+
+
+def _claim(access: Access, sample: AccessSample, axes: list[int]) -> str:
+    used = f"{sample.sector_efficiency:.0%} of each 32-byte sector is used"
+    scales = [s for s in strides_of_ranges(access.expanded) if s]
+    if axes:
+        walk = f", while lanes walk a stride of `{' * '.join(scales[0])}`" if scales else ""
+        return f"program axis {axes[0]} has unit stride{walk}: {used}"
+    if sample.contiguous > 1:
+        return f"runs of only {sample.contiguous} elements are contiguous: {used}"
+    return f"neighbouring lanes are {'`' + ' * '.join(scales[0]) + '` elements' if scales else 'not'} apart in memory: {used}"
