@@ -6,8 +6,15 @@ from leadline.model import Hypothesis, KernelFacts, Launch, Loop
 from leadline.rules.base import Rule, View, metric, raised, seen
 from leadline.rules.grid.work import depth_trips, gain, launched, program_bytes, threads, trips, widest
 
-# A launch of fewer programs than this many times the multiprocessors may still starve them of warps.
-WARPS_WANTED = 8
+# Warps that a multiprocessor wants: enough loads in flight for its share of the memory; products need fewer.
+WARPS_WANTED = 16
+WARPS_WANTED_DOT = 8
+
+
+def wanted_programs(view: View, launch: Launch, facts: KernelFacts) -> float:
+    """Programs that it takes to give every multiprocessor the warps it wants."""
+    warps = WARPS_WANTED_DOT if facts.of_kind("dot") else WARPS_WANTED
+    return view.sms * max(1.0, warps * 32 / threads(launch))
 
 
 class GridUnderfill(Rule):
@@ -42,12 +49,14 @@ class GridUnderfill(Rule):
             yield from self._launch(view, launch, facts)
 
     def _launch(self, view: View, launch: Launch, facts: KernelFacts) -> Iterable[Hypothesis]:
-        wanted = view.sms * max(1, WARPS_WANTED * 32 // threads(launch))
+        wanted = wanted_programs(view, launch, facts)
         if launch.programs >= wanted or launch.programs == 0:
             return
         loop, count = longest_loop(view, launch, facts)
         lanes, line = widest(view, launch, facts)
-        units = count if loop else lanes / (threads(launch) * 4)
+        # A tile whose lanes meet in a reduction cannot simply be cut.
+        whole = bool(facts.of_kind("sum", "max", "min", "argmax", "argmin", "reduce", "scan", "dot"))
+        units = count if loop else 1.0 if whole else lanes / (threads(launch) * 4)
         split = min(wanted / launch.programs, units)
         if split < 1.5:
             return
@@ -55,7 +64,7 @@ class GridUnderfill(Rule):
         if loop and loop.carried:
             # Partial results need a second, small kernel: a launch and one more trip through memory.
             extra = (view.ceilings.launch_us if view.ceilings else 3.0) + 1.0
-        factor = gain(view, launch, split=split, chain=split, overhead_us=extra)
+        factor = gain(view, launch, split=split, chain=split, overhead_us=extra, overlap=bool(facts.of_kind("dot")))
         high = min(factor if factor is not None else split**0.5, split)
         if high < 1.03:
             return

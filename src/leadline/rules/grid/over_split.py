@@ -57,10 +57,11 @@ class OverSplit(Rule):
         count = max((depth_trips(view, launch, loop, facts) for loop in facts.loops), default=1.0)
         if not any(loop.carried for loop in facts.loops):
             return
-        now = modelled_us(view, launch, first) + modelled_us(view, final, second)
-        single = modelled_us(view, launch, first, split=1.0 / ways, chain=1.0 / ways)
+        overlap = bool(facts.of_kind("dot"))
+        now = modelled_us(view, launch, first, overlap=overlap) + modelled_us(view, final, second)
+        single = modelled_us(view, launch, first, split=1.0 / ways, chain=1.0 / ways, overlap=overlap)
         single = max(single - 2e6 * size / (view.ceilings.copy_bytes_per_s if view.ceilings else 4e12), first.launch_us)
-        total = sum(view.time_us(x.index) * x.repeats for x in view.launches) or now
+        total = max(now, sum(view.time_us(x.index) * x.repeats for x in view.launches))
         high = total / max(total - now + single, 1e-9)
         if high < 1.03:
             return

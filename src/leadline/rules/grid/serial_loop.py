@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric
 from leadline.rules.grid.body import function, loop_node, reset_by
-from leadline.rules.grid.grid_underfill import WARPS_WANTED, persistent
-from leadline.rules.grid.work import depth_trips, gain, launched, threads, trips
+from leadline.rules.grid.grid_underfill import persistent, wanted_programs
+from leadline.rules.grid.work import depth_trips, gain, launched, trips
 
 
 class SerialLoop(Rule):
@@ -49,7 +49,7 @@ class SerialLoop(Rule):
         resets = reset_by(view, facts, loop) if loop.carried else ""
         if loop.carried and not resets:
             return
-        wanted = view.sms * max(1, WARPS_WANTED * 32 // threads(launch))
+        wanted = wanted_programs(view, launch, facts)
         split = min(depth_trips(view, launch, loop, facts), max(1.0, 2 * wanted / max(1, launch.programs)))
         if resets:
             split = min(split, max(2.0, count / 8))  # how many segments there are is known to the data only

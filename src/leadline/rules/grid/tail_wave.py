@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from leadline.model import Hypothesis, KernelFacts, Launch
+from leadline.model import Hypothesis, Launch
 from leadline.rules.base import Rule, View, metric, refuted
 from leadline.rules.grid.work import depth_trips, launched, resident
 
@@ -36,10 +36,10 @@ class TailWave(Rule):
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):
-            waves = self._waves(view, launch, facts)
+            waves = self._waves(view, launch)
             cost = view.costs.get(launch.index)
             long = any(depth_trips(view, launch, loop, facts) >= 8 for loop in facts.loops)
-            if not long or cost is None or not 1.0 < waves < 6.0 or launch.programs <= view.sms:
+            if launch.index not in view.compiled or not long or cost is None or not 1.0 < waves < 6.0 or launch.programs <= view.sms:
                 continue
             lost = math.ceil(waves) / waves
             if waves - math.floor(waves) > 0.66 or lost < 1.08:
@@ -56,19 +56,14 @@ class TailWave(Rule):
                 facts=[metric("waves", waves, "waves", launch, launch.call_line)],
             )  # fmt: skip
 
-    def _waves(self, view: View, launch: Launch, facts: KernelFacts) -> float:
-        # Dots and big tiles rarely leave room for more than two programs; refined from the compiled kernel's resources.
-        held = resident(launch, view)
-        if launch.index not in view.compiled and facts.of_kind("dot"):
-            held = min(held, 2)
-        return launch.programs / (view.sms * held)
+    def _waves(self, view: View, launch: Launch) -> float:
+        return launch.programs / (view.sms * resident(launch, view))
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
-        facts = view.kernel(launch) if launch else None
-        if launch is None or facts is None or launch.index not in view.compiled:
+        if launch is None or launch.index not in view.compiled:
             return hypothesis
-        waves = self._waves(view, launch, facts)
+        waves = self._waves(view, launch)
         if waves <= 1.0 or waves - math.floor(waves) > 0.66:
             return refuted(hypothesis, f"with the compiled kernel's registers and shared memory the grid is {waves:.2f} waves")
         return hypothesis

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Rewrite
 from leadline.rules.base import Rule, View, metric
-from leadline.rules.grid.work import LIFETIME_US, launched, modelled_us, program_bytes, resident, trips, widest
+from leadline.rules.grid.work import LIFETIME_US, launched, program_bytes, resident, trips, widest
 
 SMALL_BYTES = 4096
 MANY_WAVES = 8
@@ -57,9 +57,9 @@ class TinyPrograms(Rule):
         if cost is None or cost.total_us <= 0:
             low, high = 1.1, min(3.0, 1.0 + waves / 50)
         else:
-            rest = modelled_us(view, launch, cost, split=1.0 / GROUPS[0])
-            now = max(modelled_us(view, launch, cost), slots_us + cost.launch_us, view.time_us(launch.index) if view.profile else 0.0)
-            high = now / max(rest, slots_us / GROUPS[0] + cost.launch_us)
+            # Starting programs overlaps with moving bytes: it counts only where it is the longer of the two.
+            rest = max(cost.dram_us, cost.l2_us, cost.compute_us)
+            high = (max(slots_us, rest) + cost.launch_us) / (max(rest, slots_us / GROUPS[0]) + cost.launch_us)
             low = 1.0 + (high - 1.0) * 0.5
         if high < 1.03:
             return None

@@ -223,10 +223,12 @@ def program_bytes(view: View, launch: Launch) -> float:
     return sum(a.per_program for a in sample.accesses) if sample else 0.0
 
 
-def modelled_us(view: View, launch: Launch, cost: LaunchCost, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0) -> float:
+def modelled_us(view: View, launch: Launch, cost: LaunchCost, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0,
+                overlap: bool = False) -> float:  # fmt: skip
     """Predicted time of the launch with `split` times as many programs whose chains of iterations are `chain` times shorter, in us.
 
     The parts of `cost` are scaled as they were made: bandwidth, arithmetic and rounds by the multiprocessors that the grid fills.
+    `overlap`: the loads are issued ahead (a pipelined product), so the parts overlap however few warps run.
     """
     rounds, held, warps = launch.programs / view.sms, resident(launch, view), launch.option("num_warps", 4)
     busy, busy_after = min(1.0, rounds), min(1.0, rounds * split)
@@ -235,17 +237,18 @@ def modelled_us(view: View, launch: Launch, cost: LaunchCost, *, split: float = 
     steps = max(0.0, cost.latency_us / now - START_US)
     latency = after * (min(START_US, cost.latency_us / now) + steps / chain)
     parts = [cost.dram_us * drawn, cost.l2_us * drawn, cost.compute_us * busy / busy_after, latency, getattr(cost, "atomics_us", 0.0)]
-    alone = min(held, rounds * split) * warps <= FEW_WARPS
+    alone = not overlap and min(held, rounds * split) * warps <= FEW_WARPS
     return cost.launch_us + overhead_us + (sum(parts) if alone else math.hypot(*parts))
 
 
-def gain(view: View, launch: Launch, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0) -> float | None:
+def gain(view: View, launch: Launch, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0,
+         overlap: bool = False) -> float | None:  # fmt: skip
     """Predicted speedup of the launch if its work were split (see `modelled_us`); None when no cost was computed."""
     cost = view.costs.get(launch.index)
     if cost is None or cost.total_us <= 0:
         return None
-    after = modelled_us(view, launch, cost, split=split, chain=chain, overhead_us=overhead_us)
-    now = view.time_us(launch.index) if view.profile else modelled_us(view, launch, cost)
+    after = modelled_us(view, launch, cost, split=split, chain=chain, overhead_us=overhead_us, overlap=overlap)
+    now = view.time_us(launch.index) if view.profile else modelled_us(view, launch, cost, overlap=overlap)
     return now / max(after, 1e-9)
 
 

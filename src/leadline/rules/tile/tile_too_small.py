@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric
-from leadline.rules.grid.work import launched, number, numbers, parse, threads, trips
+from leadline.rules.grid.work import definition, launched, number, numbers, parse, threads, trips
 from leadline.rules.tile.pressure import site_of
 
 
@@ -53,7 +53,9 @@ class TileTooSmall(Rule):
         inside = [a for a in (sample.accesses if sample else ()) if loop.line <= a.line <= loop.end_line and a.kind == "load" and a.lanes > 1]
         lanes = max((a.lanes for a in inside), default=int(step))
         per_thread = lanes / threads(launch)
-        run = step * max((a.itemsize for a in inside), default=4)
+        # The step is a run of the row only where the loads are no longer contiguous than it.
+        along = not inside or all(a.contiguous <= step for a in inside)
+        run = step * max((a.itemsize for a in inside), default=4) if along else 512
         if per_thread >= 4 and run >= 512:
             return None
         room = min(count, 8192 / max(step, 1), 32.0 / max(per_thread, 1 / 64))
@@ -63,8 +65,10 @@ class TileTooSmall(Rule):
         high = min(room, 1.6)
         if cost and cost.total_us > 0:
             # Iterations overlap among resident programs, so only part of their latency shows; short runs waste sectors as well.
-            after = max(cost.dram_us * (min(1.0, run / 64) if run < 64 else 1.0), cost.latency_us / room, cost.l2_us / max(1.0, min(room, 128 / max(run, 1))))
-            high = min(room, max(cost.total_us / max(after + cost.launch_us, 1e-9), 1.0 + 0.25 * (room > 8)))
+            wide = min(1.0, run / 64)
+            asked = cost.l2_us / max(1.0, min(room, 128 / max(run, 1)))
+            after = max(cost.dram_us * wide, cost.latency_us / room, asked, cost.compute_us)
+            high = min(room, cost.total_us / max(after + cost.launch_us, 1e-9))
         if high < 1.03:
             return None
         return self.hypothesis(
@@ -100,7 +104,7 @@ class TileTooSmall(Rule):
         bound = max(cost.l2_us, cost.dram_us)
         if intensity >= 48 or bound <= cost.compute_us:
             return None
-        high = min(2.5, bound / max(cost.compute_us, bound * intensity / 64))
+        high = min(1.5, bound / max(cost.compute_us, bound * intensity / 64))
         if high < 1.03:
             return None
         line = dots[0].line
@@ -108,7 +112,7 @@ class TileTooSmall(Rule):
             view,
             launch,
             line=line,
-            low=1.0 + (high - 1.0) * 0.3,
+            low=1.0 + (high - 1.0) * 0.2,
             high=high,
             key=f"{launch.kernel}:{line}:dot",
             sufficient_level=1,
@@ -129,7 +133,8 @@ class TileTooSmall(Rule):
         name, value = noted["name"], int(noted["value"])
         count = next((f.value for f in hypothesis.facts if getattr(f, "name", "") == "trips"), 0.0)  # type: ignore[attr-defined]
         per_thread = next((f.value for f in hypothesis.facts if getattr(f, "name", "") == "elements_per_thread"), 1.0)  # type: ignore[attr-defined]
-        if not literal(site.arguments.get(name, "")) or _in_grid(site.grid, value):
+        facts = view.kernel(launch)
+        if facts is None or not literal(site.arguments.get(name, "")) or covers_programs(facts, name):
             return
         limit = 1 << max(0, int(count * value - 1)).bit_length()
         warps = launch.option("num_warps", 4)
@@ -160,7 +165,19 @@ def literal(text: str) -> bool:
     return text.strip().isdigit()
 
 
-def _in_grid(grid: str, value: int) -> bool:
-    """Whether the grid's text names this number: then another constant would change what the programs cover."""
-    node = parse(grid)
-    return node is not None and any(isinstance(n, ast.Constant) and n.value == value for n in ast.walk(node))
+def covers_programs(facts: KernelFacts, name: str) -> bool:
+    """Whether a program's share of the work is `program id * name`: then another constant would need another grid."""
+    for symbol in facts.symbols:
+        tree = parse(symbol.text) or definition(symbol.text)
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                sides = [(node.left, node.right), (node.right, node.left)]
+                if any(isinstance(a, ast.Name) and a.id == name and _of_program(b, facts) for a, b in sides):
+                    return True
+    return False
+
+
+def _of_program(node: ast.expr, facts: KernelFacts) -> bool:
+    if "program_id" in ast.unparse(node):
+        return True
+    return any(isinstance(n, ast.Name) and (s := facts.symbol(n.id)) is not None and bool(s.axes) for n in ast.walk(node))
