@@ -62,8 +62,8 @@ class ProbeRequest(Record):
 class Backend(Protocol):
     """A compiler back-end: plain strings, so that it can be described without importing its compiler.
 
-    `targets` are shell patterns ("cuda:90", "replay:*"). `functions` names (`module:function`) what runs in the worker under three keys: "compile"
-    (CompileRequest -> Compiled), "explain" (ExplainRequest -> Explanation) and "probe" (ProbeRequest -> ProbeOutcome).
+    `targets` are shell patterns ("cuda:90", "replay:*"). `functions` names (`module:function`) what runs in the worker, under three
+    keys: "compile" (CompileRequest -> Compiled), "explain" (ExplainRequest -> Explanation), "probe" (ProbeRequest -> ProbeOutcome).
     """
 
     name: str

@@ -21,6 +21,8 @@ _OPERATION = re.compile(r'(?:(%\w+)(?::\d+)? = )?"?([a-z_]+\.[\w.]+)"?(.*)$')
 _DIAGNOSTIC = re.compile(r"^(.*?):(\d+):\d+: (remark|warning|note): (.*)$")
 _VECTOR = re.compile(r"vectorization fails vec = (\d+) origin vec = (\d+) (?:numElems|elemsPerThread|packed) = (\d+) mask is (-?\d+)")
 
+_CONSIDERED = "Considering whether to make MMAv3 dot properly async: "
+
 # Text of a debug line that names its own operation -> kind.
 _LOADS = (
     ("is too small for pipelining", "load_too_narrow_to_pipeline"),
@@ -56,6 +58,7 @@ class Found(Record):
     text: str
     operation: str = ""
     line: int = 0
+    position: int = -1  # among the dots one pass considered, in order; -1 for other messages
 
 
 class OperationLines:
@@ -91,6 +94,11 @@ class OperationLines:
         key = operation_key(operation)
         return self._converted.get(key[0], 0) if key and key[0] else 0
 
+    def at(self, name: str, position: int, of: int) -> int:
+        """The line of the operation at this position among those of its name, when there are exactly `of` of them; else 0."""
+        lines = self._by_name.get(name, [])
+        return lines[position] if len(lines) == of and 0 <= position < of else 0
+
     def by_name(self, operation: str) -> int:
         """The line all operations of this name share; 0 when they are on several."""
         key = operation_key(operation)
@@ -107,10 +115,16 @@ def operation_key(text: str) -> tuple[str, str, str] | None:
     return found[1] or "", found[2], operand[0] if operand else ""
 
 
+def considered_dots(log: str) -> list[str]:
+    """The printed dots that the wgmma pass considered, in order, each once."""
+    return list(dict.fromkeys(row.split(_CONSIDERED, 1)[1] for row in log.splitlines() if _CONSIDERED in row))
+
+
 def read_debug(log: str) -> list[Found]:
     """Messages of the debug channel in what one pass printed; anything not understood is left out."""
     out: list[Found] = []
     considered = dot = source = costs = axis = ""
+    dots = considered_dots(log)
     for row in log.splitlines():
         found = _DEBUG.match(row)
         if found is None:
@@ -135,11 +149,12 @@ def read_debug(log: str) -> list[Found]:
             if text.startswith("Loop not safe to pipeline"):
                 out.append(Found(channel="debug", kind="loop_not_safe_to_pipeline", text=_short(text)))
         elif channel == "triton-wgmma-pipeline":
-            if text.startswith("Considering whether to make MMAv3 dot properly async: "):
-                dot = text.split(": ", 1)[1]
+            if text.startswith(_CONSIDERED):
+                dot = text.removeprefix(_CONSIDERED)
             elif text.startswith("Can't make dot async"):
                 kind = next((k for pattern, k in _DOTS if pattern in text), "dot_not_async")
-                out.append(Found(channel="debug", kind=kind, text=text, operation=dot))
+                position = dots.index(dot) if dot in dots else -1
+                out.append(Found(channel="debug", kind=kind, text=text, operation=dot, position=position))
         elif channel == LAYOUT_TYPE:
             if text.startswith("check backward remat with source "):
                 source, costs = text.removeprefix("check backward remat with source "), ""

@@ -7,7 +7,7 @@ from collections import Counter
 from leadline.backends.base import ExplainRequest, Explanation
 from leadline.backends.nvidia.compile import definition_line, describe_error
 from leadline.backends.nvidia.lowering import STEPPED, CapturedDescriptor, Lowering, Pass, listening, run_passes
-from leadline.backends.nvidia.messages import DEBUG_TYPES, LAYOUT_TYPE, Found, OperationLines, read_debug, read_diagnostics
+from leadline.backends.nvidia.messages import DEBUG_TYPES, LAYOUT_TYPE, Found, OperationLines, considered_dots, read_debug, read_diagnostics
 from leadline.backends.nvidia.source import Source, describe
 from leadline.errors import KernelError
 from leadline.model import CompilerMessage, PassStep
@@ -100,6 +100,8 @@ class _Run:
         for found in said:
             op = found.operation
             kept = (before.converted(op) or later.converted(op)) if found.kind.startswith("remat") else 0
+            if found.position >= 0:  # the dots were renumbered inside the pass, but not reordered
+                kept = before.at("ttng.warp_group_dot", found.position, len(considered_dots(step.log)))
             line = kept or before.exact(op) or later.exact(op) or before.by_name(op) or later.by_name(op)
             self.found.append((step.name, found, line))
 
