@@ -22,7 +22,6 @@ demo: setup
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src/leadline/model src/leadline/rules/base.py || true
 
 types: setup
 	$(BIN)/pyright

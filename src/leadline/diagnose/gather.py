@@ -128,7 +128,7 @@ class LiveGatherer:
         return self._device_ceilings or ceilings.predicted(self.target)
 
     def limit(self, trace: Trace, samples: dict[int, LaunchSample]) -> Limit:
-        return floor.limit(trace, samples, self.ceilings())
+        return floor.limit(trace, list(samples.values()), self.ceilings())
 
     def cost(self, launch: Launch, sample: LaunchSample) -> LaunchCost:
         return floor.launch_cost(launch, sample, self.ceilings())
@@ -167,7 +167,7 @@ class LiveGatherer:
         if kept is not None:
             return msgspec.msgpack.decode(kept, type=result)
         try:
-            answer = self.workers.compile.call(getattr(self.backend, f"{what}_function"), request, result, timeout=180)
+            answer = self.workers.compile.call(self.backend.functions[what], request, result, timeout=180)
         except WorkerError as error:
             return Unavailable(what=f"{what} of {launch.kernel}", reason=error.what, remedy="see leadline doctor")
         self.store.remember(key, msgspec.msgpack.encode(answer))

@@ -130,7 +130,7 @@ class ReplayGatherer:
         return self.recording.ceilings
 
     def limit(self, trace: Trace, samples: dict[int, LaunchSample]) -> Limit:
-        return floor.limit(trace, samples, self.recording.ceilings)
+        return floor.limit(trace, list(samples.values()), self.recording.ceilings)
 
     def cost(self, launch: Launch, sample: LaunchSample) -> LaunchCost:
         return floor.launch_cost(launch, sample, self.recording.ceilings)

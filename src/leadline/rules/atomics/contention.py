@@ -93,6 +93,8 @@ def privatised(text: str, kernel: KernelFacts, atomics: list[Access], site: Laun
     function = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == kernel.name), None)
     if function is None or kernel.loops or kernel.branches or len(site.grid_axes) != 1:
         return ""
+    if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & {"row_index", "row_count", "programs", "ROW_COUNT"}:
+        return ""  # names this rewrite introduces
     program = [n for n in ast.walk(function) if isinstance(n, ast.Call) and ast.unparse(n.func) in ("tl.program_id", "tl.num_programs")]
     if len(program) != 1 or ast.unparse(program[0].func) != "tl.program_id":
         return ""
@@ -124,6 +126,8 @@ def _body(text: str, function: ast.FunctionDef, program: ast.Call, kernel: Kerne
     if not isinstance(row, ast.Assign) or len(row.targets) != 1 or not isinstance(row.targets[0], ast.Name):
         return None
     by_line = {a.line: (i, a) for i, a in enumerate(atomics)}
+    plain = ast.unparse(row.value) == ast.unparse(program)
+    counter = row.targets[0].id if plain else "row_index"
     moved: set[str] = set()
     head, loop, tail = [], [], []
     for node, segment in statements(
@@ -131,8 +135,8 @@ def _body(text: str, function: ast.FunctionDef, program: ast.Call, kernel: Kerne
     ):
         if node is row:
             moved |= names_written(node)
-            call = ast.get_source_segment(text, program) or ""
-            loop.append(segment.replace(call, "row_index", 1))
+            if not plain:
+                loop.append(segment.replace(ast.get_source_segment(text, program) or "", counter, 1))
         elif node.lineno in by_line and isinstance(node, ast.Expr):
             index, access = by_line[node.lineno]
             address = {n for part in (access.pointer, access.mask or "0") for n in names_read(ast.parse(part, mode="eval"))}
@@ -155,7 +159,7 @@ def _body(text: str, function: ast.FunctionDef, program: ast.Call, kernel: Kerne
                 return None
             head.append(segment)
     indent = " " * function.body[0].col_offset
-    return (textwrap.indent("".join(head), indent) + f"{indent}for row_index in range(tl.program_id(0), ROW_COUNT, tl.num_programs(0)):\n"
+    return (textwrap.indent("".join(head), indent) + f"{indent}for {counter} in range(tl.program_id(0), ROW_COUNT, tl.num_programs(0)):\n"
             + textwrap.indent("".join(loop), indent + "    ") + textwrap.indent("".join(tail), indent))  # fmt: skip
 
 
@@ -197,24 +201,21 @@ def _host(text: str, shift: int, function: ast.FunctionDef, kernel: KernelFacts,
     """The wrapper's side: partial buffers, the smaller grid, the second kernel."""
     file = SourceFile(text)
     moved = shift if site.line > (function.end_lineno or 0) else 0
-    line, end = site.line + moved, site.end_line + moved
-    file.add_parameter(kernel.name, "ROW_COUNT")
-    indent = " " * (len(text.splitlines()[line - 1]) - len(text.splitlines()[line - 1].lstrip()))
+    line = site.line + moved
     before = [f"row_count = {site.grid_axes[0]}", f"programs = min(row_count, {programs})"]
     after: list[str] = []
     name = f"{kernel.name}_add_partials"
+    file.add_parameter(kernel.name, "ROW_COUNT", argument="row_count")
     for access in atomics:
         base = access.base or ""
         host = hosts[base]
-        file.add_parameter(kernel.name, f"{base}_size")
+        file.add_parameter(kernel.name, f"{base}_size", argument=f"{host}.numel()")
         before.append(f"{host}_partial = torch.empty((programs, {host}.numel()), device={host}.device, dtype=torch.float32)")
         after.append(f"{name}[(triton.cdiv({host}.numel(), 64),)]({host}_partial, {host}, programs, {host}.numel(), BLOCK=64, num_warps=4)")
         file.set_launch_argument(line, base, f"{host}_partial")
-        file.set_launch_argument(line, f"{base}_size", f"{host}.numel()")
-    file.set_launch_argument(line, "ROW_COUNT", "row_count")
     file.set_grid_axis(line, 0, "programs")
-    file.insert_before(line, "\n".join(indent + x for x in before))
-    file.insert_after(end, "\n".join(indent + x for x in after))
+    file.insert_before(line, "\n".join(before))
+    file.insert_after(line, "\n".join(after))
     file.add_function(_SUM_KERNEL.format(name=name).strip("\n"), after=kernel.name)
     return file.apply()
 

@@ -4,10 +4,11 @@ import ast
 import textwrap
 from collections.abc import Iterable
 
-from leadline.model import Access, Hypothesis, KernelFacts, Launch, LaunchSite, Probe, Rewrite, SourceEdit
+from leadline.model import Access, Hypothesis, KernelFacts, LaunchSite, Probe, Rewrite, SourceEdit
 from leadline.rules.atomics.throughput import atomic_us, contended, inflated
 from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
 from leadline.rules.body import names_read, names_written, statements, tile_shape
+from leadline.rules.editing import SourceFile
 
 
 class AtomicsLayout(Rule):
@@ -135,7 +136,6 @@ def _assemble(text: str, function: ast.FunctionDef, loop: ast.For, last: ast.stm
     moved = {tile}
     head: list[str] = [f"{target} = {_sum(start, f'tl.program_id({axis})', step)}\n"]
     body: list[str] = []
-    atomic_text = access.text
     segments = statements(lines, [s for s in function.body if s is not loop and not _is_docstring(s)]) + statements(lines, loop.body)
     for node, segment in segments:
         source = segment
@@ -166,18 +166,13 @@ def _assemble(text: str, function: ast.FunctionDef, loop: ast.For, last: ast.stm
         textwrap.indent("".join(head), indent) + f"{indent}for {tile} in range(0, {tiles}):\n" + textwrap.indent("".join(body), indent + "    ")
         + textwrap.indent("".join(tail), indent)
     )  # fmt: skip
-    if atomic_text == "":
-        return ""
     kernel_text = "".join([*lines[: first.lineno - 1], new_body, *lines[function.end_lineno or 0 :]])
-    from leadline.rules.editing import SourceFile
-
     # The body was replaced as lines, so the launch is edited on the new text.
     file = SourceFile(kernel_text)
-    file.add_parameter(kernel.name, tiles)
+    file.add_parameter(kernel.name, tiles, argument=site.grid_axes[axis])
     shift = kernel_text.count("\n") - text.count("\n")
     line = site.line + (shift if site.line > (function.end_lineno or 0) else 0)
     host = {p: site.arguments[p] for p in site.arguments}
-    file.set_launch_argument(line, tiles, site.grid_axes[axis])
     file.set_grid_axis(line, axis, f"triton.cdiv({_host(stop, host)} - {_host(start, host)}, {_host(step, host)})" if start != "0" else
                        f"triton.cdiv({_host(stop, host)}, {_host(step, host)})")  # fmt: skip
     return file.apply()
@@ -200,10 +195,6 @@ def _host(text: str, arguments: dict[str, str]) -> str:
 
 def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def owner(view: View, launch: Launch) -> KernelFacts | None:
-    return view.kernel(launch)
 
 
 _BODY_BEFORE = """    cols = tl.program_id(0) * BN + tl.arange(0, BN)

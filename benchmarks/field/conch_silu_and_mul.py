@@ -1,0 +1,22 @@
+"""SiLU and product as conch-triton-kernels ships it."""
+
+import torch
+from conch.ops.activation.silu_and_mul import silu_and_mul
+
+CASES = {"serve": dict(m=4096, n=22016)}
+SMALL = {"tiny": dict(m=5, n=96)}
+TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+
+
+def launch(x):
+    return silu_and_mul(x)
+
+
+def reference(x):
+    half = x.shape[-1] // 2
+    return (torch.nn.functional.silu(x[..., :half].float()) * x[..., half:].float()).to(x.dtype)
+
+
+def make_inputs(*, device, seed, m, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(m, n, device=device, dtype=torch.float16))

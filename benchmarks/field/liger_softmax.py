@@ -1,0 +1,21 @@
+"""Forward of softmax as liger-kernel ships it, on a row that needs several blocks."""
+
+import torch
+from liger_kernel.ops.softmax import _softmax_forward
+
+CASES = {"vocabulary": dict(m=2048, n=131072)}
+SMALL = {"tiny": dict(m=3, n=100)}
+TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+
+
+def launch(x):
+    return _softmax_forward(x)[0]
+
+
+def reference(x):
+    return torch.softmax(x.float(), -1).to(x.dtype)
+
+
+def make_inputs(*, device, seed, m, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(m, n, device=device, dtype=torch.bfloat16))

@@ -1,0 +1,23 @@
+"""Backward of SwiGLU as liger-kernel ships it (it overwrites its inputs)."""
+
+import torch
+from liger_kernel.ops.swiglu import swiglu_backward
+
+CASES = {"train": dict(m=8192, n=11008)}
+SMALL = {"tiny": dict(m=5, n=96)}
+TOLERANCE = dict(rtol=3e-2, atol=5e-2)
+
+
+def launch(a, b, dc):
+    return swiglu_backward(a.clone(), b.clone(), dc)
+
+
+def reference(a, b, dc):
+    wide, gate, grad = a.float(), b.float(), dc.float()
+    s = torch.sigmoid(wide)
+    return (grad * (wide * s * (1 - s) + s) * gate).to(a.dtype), (grad * wide * s).to(b.dtype)
+
+
+def make_inputs(*, device, seed, m, n):
+    torch.manual_seed(seed)
+    return dict(a=torch.randn(m, n, device=device, dtype=torch.bfloat16), b=torch.randn(m, n, device=device, dtype=torch.bfloat16), dc=torch.randn(m, n, device=device, dtype=torch.bfloat16))
