@@ -3,6 +3,8 @@
 import pytest
 from compiler_launches import KERNELS, copy, launch, rows
 
+from leadline.backends.base import CompileRequest
+from leadline.backends.nvidia.compile import compile_launch
 from leadline.backends.nvidia.source import ast_source, constexpr_value, describe
 from leadline.errors import UsageError
 from leadline.model import Argument, Constant, Divisible, Launch, Option, SourceEdit
@@ -43,6 +45,7 @@ def test_constexprs_of_dtype_and_function() -> None:
     tl = pytest.importorskip("triton.language")
     assert constexpr_value("tl.float16") is tl.float16
     assert constexpr_value("tf32") == "tf32"
+    assert constexpr_value("tuple:(1, 'tl.int8', (2,))") == (1, tl.int8, (2,))
     assert constexpr_value(None) is None
     assert constexpr_value(f"jit:{KERNELS}:halve").__name__ == "halve"
     assert constexpr_value("jit:triton.language.standard:sigmoid").__name__ == "sigmoid"
@@ -59,3 +62,19 @@ def test_a_kernel_in_an_importable_module() -> None:
     which = launch("halve", "x:fp32")
     fn, _ = ast_source(describe(which))
     assert fn.fn.__code__.co_filename == str(KERNELS)
+
+
+@pytest.mark.triton
+def test_tuple_arguments() -> None:
+    pytest.importorskip("triton")
+    arguments = (
+        Argument(name="pointers", type="('*fp32', '*fp32')"),
+        Argument(name="sizes", type="('i32', 'constexpr')", value="tuple:(7, 3)"),
+        Argument(name="SHAPE", type="constexpr", value="tuple:(16, 8)", constexpr=True),
+    )
+    which = Launch(index=0, kernel="pair", kernel_file=str(KERNELS), kernel_line=1, kernel_module="", call_file="", call_line=0,
+                   grid=(1, 1, 1), arguments=arguments)  # fmt: skip
+    _, source = ast_source(describe(which))
+    assert source.signature["pointers"] == ("*fp32", "*fp32")
+    assert source.constants == {(1, 1): 3, (2,): (16, 8)}
+    assert compile_launch(CompileRequest(launch=which, stage="ttgir")).error == ""

@@ -85,3 +85,9 @@ def wrong(x_ptr, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     y = tl.load(x_ptr + offs)
     tl.store(x_ptr + offs, tl.dot(y, y))
+
+
+@triton.jit
+def pair(pointers, sizes, SHAPE: tl.constexpr):
+    offs = tl.arange(0, SHAPE[0] * SHAPE[1])
+    tl.store(pointers[1] + offs, tl.load(pointers[0] + offs) * sizes[1])

@@ -123,13 +123,13 @@ class Lowering:
                 return MachineCode(cubin=file.read() if keep else b"", log=done.stderr)
 
     def disassemble(self, cubin: bytes) -> str:
-        """`nvdisasm -g -c`: SASS with `//## File` lines and branch labels. Raises RuntimeError when the tool refuses."""
+        """SASS with `//## File` lines and branch labels. Raises RuntimeError when the tool refuses."""
         from triton import knobs
 
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(cubin)
             file.flush()
-            done = subprocess.run([knobs.nvidia.nvdisasm.path, "-g", "-c", file.name], capture_output=True, text=True)
+            done = subprocess.run([knobs.nvidia.nvdisasm.path, "-g", "-c", "-ndf", file.name], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError("nvdisasm: " + (done.stderr.strip().splitlines() or ["failed"])[0])
         return done.stdout

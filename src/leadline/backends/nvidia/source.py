@@ -1,5 +1,6 @@
 """A Launch record -> what Triton compiles: function, signature, constexprs and attributes. Runs in the compile worker."""
 
+import ast
 import importlib
 import inspect
 from typing import Any
@@ -35,6 +36,8 @@ def describe(launch: Launch, grants: tuple[Fact, ...] = ()) -> Source:
             constants[argument.name] = argument.value
         else:
             types[argument.name] = argument.type
+            if argument.type.startswith("("):
+                constants[argument.name] = argument.value
             if argument.divisible >= 16:
                 divisible.add(argument.name)
     options = dict(launch.options)
@@ -76,9 +79,9 @@ def ast_source(source: Source) -> tuple[Any, Any]:
         for name, parameter in inspect.signature(fn.fn).parameters.items()
         if parameter.default is not inspect.Parameter.empty
     }
-    signature: dict[str, str] = {}
-    constants: dict[str, object] = {}
-    for name in fn.arg_names:
+    signature: dict[str, Any] = {}
+    constants: dict[Any, object] = {}
+    for position, name in enumerate(fn.arg_names):
         kind = source.types.get(name)
         if kind is None and name not in defaults:
             raise KernelError(f"parameter {name} of {source.kernel} has no value in the launch", where=source.file)
@@ -87,12 +90,18 @@ def ast_source(source: Source) -> tuple[Any, Any]:
             constants[name] = defaults[name]
         elif kind == "constexpr":
             constants[name] = constexpr_value(source.constants[name])
+        elif kind.startswith("("):  # a tuple argument: its type is a tuple, and its constexpr elements are constants by position
+            signature[name] = kinds = ast.literal_eval(kind)
+            values = constexpr_value(source.constants.get(name))
+            for i, inner in enumerate(kinds):
+                if inner == "constexpr":
+                    constants[position, i] = values[i] if isinstance(values, tuple) and i < len(values) else None
     attributes = {(fn.arg_names.index(n),): [["tt.divisibility", 16]] for n in source.divisible if n in fn.arg_names}
     return fn, ASTSource(fn=fn, signature=signature, constexprs=constants, attrs=attributes)
 
 
 def constexpr_value(value: Scalar) -> object:
-    """A constexpr as Triton wants it: "tl.float16" becomes the dtype, "jit:<file or module>:<name>" the function."""
+    """A constexpr as Triton wants it: "tl.float16" is a dtype, "jit:<file or module>:<name>" a function, "tuple:(1, 2)" a tuple."""
     if not isinstance(value, str):
         return value
     if value.startswith("jit:"):
@@ -102,6 +111,12 @@ def constexpr_value(value: Scalar) -> object:
 
             return find_kernel(place, name)
         return getattr(importlib.import_module(place), name)
+    if value.startswith("tuple:"):
+        return tuple(constexpr_value(v) for v in ast.literal_eval(value.removeprefix("tuple:")))
+    if value.startswith("torch."):
+        import torch
+
+        return getattr(torch, value[6:], value)
     if value.startswith("tl."):
         import triton.language as tl
 
