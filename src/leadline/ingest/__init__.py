@@ -1,1 +1,1 @@
-"""TODO."""
+"""Taking cases in: reading the user's file, and running its wrapper dry to see every launch as the JIT would."""

@@ -109,6 +109,7 @@ class Trace(Record):
     host_ops: tuple[HostOp, ...] = ()
     values_read: tuple[HostOp, ...] = ()
     fallback: str = ""
+    assumptions: tuple[str, ...] = ()  # values the wrapper reads that only a run would give, and what they were taken to be
     seconds: float = 0.0
 
 

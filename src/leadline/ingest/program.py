@@ -1,0 +1,92 @@
+"""The functions of a case, imported: make_inputs, launch, reference, CASES. Workers only: runs the user's file."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from leadline.errors import KernelError
+from leadline.execution.modules import load_module
+from leadline.model import KernelCase
+
+
+@dataclass
+class Program:
+    """A case ready to run. `file` is the user's file as loaded: a temporary one when other text stands in its place."""
+
+    module: ModuleType  # of case.path
+    file: str
+    make_inputs: Callable[..., dict[str, Any]]
+    launch: Callable[..., Any]
+    reference: Callable[..., Any] | None
+    cases: dict[str, dict[str, Any]]
+    small: dict[str, dict[str, Any]]
+    tolerance: Any = None
+    notes: list[str] = field(default_factory=list)
+
+    def arguments(self, case_name: str) -> dict[str, Any]:
+        """The keyword arguments of make_inputs for a case by name. Raises KernelError listing the names there are."""
+        both = self.cases | self.small
+        if case_name not in both:
+            raise KernelError(f"no case {case_name!r}", where=self.file, remedy=f"the cases there are: {', '.join(both)}")
+        return both[case_name]
+
+
+def load_program(case: KernelCase, text: str | None = None) -> Program:
+    """Import the case (`text` replaces the content of `case.path`) and check that all its parts are there."""
+    module = load_module(case.path, text)
+    file = str(module.__file__)
+    owner = module
+    if case.case_file and os.path.realpath(case.case_file) != os.path.realpath(case.path):
+        owner = _load_beside(case.case_file, case.path, module, text)
+    if case.kind == "kernelbench":
+        from leadline.ingest.kernelbench import adapt
+
+        return adapt(owner, module, file, case)
+    where = case.case_file or case.path
+    launch = getattr(owner, case.wrapper, None) or getattr(module, case.wrapper, None)
+    make_inputs = getattr(owner, "make_inputs", None)
+    if not callable(launch):
+        raise KernelError(f"{case.wrapper} is not a function", where=where, remedy=f"define {case.wrapper}(**inputs) that launches the kernels")
+    if not callable(make_inputs):
+        remedy = "define make_inputs(*, device, seed, **case) that returns a dict of inputs"
+        raise KernelError("make_inputs is missing", where=where, remedy=remedy)
+    reference = getattr(owner, "reference", None)
+    return Program(
+        module=module, file=file, make_inputs=make_inputs, launch=launch, reference=reference if callable(reference) else None,
+        cases=_sizes(owner, "CASES", where), small=_sizes(owner, "SMALL", where, required=False),
+        tolerance=getattr(owner, "TOLERANCE", None),
+    )  # fmt: skip
+
+
+def _load_beside(case_file: str, path: str, module: ModuleType, text: str | None) -> ModuleType:
+    """Import the case file; its `import kernel_file` gives the module that was loaded, also when its text was replaced."""
+    plain = os.path.splitext(os.path.basename(path))[0]
+    before = sys.modules.get(plain)
+    if text is not None:
+        sys.modules[plain] = module
+    try:
+        # The registered name carries the replaced text, so that another text means another import of the case file.
+        return load_module(case_file, name=f"leadline_case_{module.__name__.rpartition('_')[2]}" if text is not None else "")
+    finally:
+        if text is not None:
+            if before is None:
+                sys.modules.pop(plain, None)
+            else:
+                sys.modules[plain] = before
+
+
+def _sizes(module: ModuleType, name: str, where: str, *, required: bool = True) -> dict[str, dict[str, Any]]:
+    value = getattr(module, name, None)
+    if value is None and not required:
+        return {}
+    remedy = f'write {name} = {{"name": dict(...)}}, a dict from names to keyword arguments of make_inputs'
+    if value is None:
+        raise KernelError(f"{name} is missing", where=where, remedy=remedy)
+    if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, dict) for k, v in value.items()):
+        raise KernelError(f"{name} is not a dict of dicts", where=where, remedy=remedy)
+    if not value and required:
+        raise KernelError(f"{name} is empty", where=where, remedy=remedy)
+    return value
