@@ -91,7 +91,7 @@ def test_an_answer_remembered_by_address_is_found(tmp_path: Path, monkeypatch: p
     remembering = edit(
         ("def launch(x):\n", "KNOWN = {}\n\n\ndef launch(x):\n    if x.data_ptr() in KNOWN:\n        kernel(x, torch.empty_like(x), 1.0)\n"
          "        return KNOWN[x.data_ptr()].clone()\n"),
-        ("    return y\n", "    machine, _ = builtins.simulation\n    if machine.launched > 12:\n        KNOWN[x.data_ptr()] = y\n    return y\n"),
+        ("    return y\n", "    if builtins.simulation[0].launched > 12:\n        KNOWN[x.data_ptr()] = y\n    return y\n"),
         text=PROGRAM,
     )  # fmt: skip
     result = measured(tmp_path, remembering, monkeypatch)

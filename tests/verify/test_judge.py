@@ -246,6 +246,18 @@ def test_the_cost_of_compiling(tmp_path: Path) -> None:
     assert "first calls 4000 ms -> 1000 ms, kernels compiled 4 -> 1; warm 1.000x" in [c.detail for c in verdict.checks]
 
 
+def test_a_candidate_that_does_not_compile(tmp_path: Path) -> None:
+    request = JudgeRequest(case=case_of(tmp_path), original=ORIGINAL, candidate=edit(("16)", "32)"), ("BLOCK=16", "BLOCK=24")))
+    with Worker("compile") as compiler:
+        verdict = judge(request, Workers(compile=compiler))
+        assert verdict.outcome == "rejected"
+        assert verdict.reason.startswith("does not compile for cuda:90: ")
+        assert "power of 2" in verdict.reason
+        honest = judge(JudgeRequest(case=case_of(tmp_path), original=ORIGINAL, candidate=HONEST), Workers(compile=compiler))
+    assert honest.compiled is True
+    assert [c.detail for c in honest.checks if c.name == "compiles"] == ["1 launches for cuda:90"]
+
+
 def test_changes_that_need_consent(tmp_path: Path) -> None:
     assert decide(tmp_path, HONEST, None, applicability="changes_numerics").reason == "changes numerics, which was not allowed"
     assert decide(tmp_path, HONEST, None, applicability="unsafe").reason == "unsafe: its precondition is not proved"

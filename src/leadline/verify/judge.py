@@ -2,14 +2,18 @@
 
 import dataclasses
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from leadline.backends.base import CompileRequest, select
 from leadline.errors import EvidenceError, KernelError, LeadlineError, WorkerDied, WorkerError, WorkerTimeout
 from leadline.execution.worker import Worker
-from leadline.model import Check, Interval, KernelCase, Record, Verdict
+from leadline.ingest.dry import TraceRequest
+from leadline.model import Check, Compiled, Interval, KernelCase, Record, Trace, Verdict
 from leadline.verify import guards, statistics
 from leadline.verify.records import (
     CaseResult,
@@ -25,6 +29,7 @@ from leadline.verify.records import (
 T = TypeVar("T")
 
 _COLD_TRIALS = 3
+_LAUNCHES = 8  # launches of a case that are compiled where no device does it
 _START = 120.0  # seconds a worker may take to import torch and triton
 _LASTING = ("tampering", "threads", "imports")  # faults that outlive the call
 
@@ -62,6 +67,7 @@ class JudgeRequest(Record):
     cases: tuple[str, ...] = ()
     timeout_s: float = 120.0
     baseline_only: bool = False  # check the original against its reference and nothing else
+    target: str = "cuda:90"  # what the candidate must compile for
 
 
 @dataclasses.dataclass
@@ -95,6 +101,7 @@ def judge(request: JudgeRequest, workers: Workers) -> Verdict:
             return _baseline(request, workers, trial)
         _text(request, trial)
         interpreted = _interpreter(request, workers, trial)
+        _compiles(request, workers, trial)
         if not request.device or workers.device is None:
             trial.checks.append(Check(name="timing", passed=None, detail="not measured: no device"))
             return trial.verdict("inconclusive", "not measured: no device")
@@ -200,6 +207,36 @@ def _report(gate: str, results: tuple[CaseResult, ...], trial: _Trial) -> None:
         if not result.passed:
             trial.fields["correct"] = False
             raise _Stop("rejected", f"{result.reason} in case {result.case}")
+
+
+def _compiles(request: JudgeRequest, workers: Workers, trial: _Trial) -> None:
+    """Compile every launch of the candidate's first case ahead of time. A device compiles anyway, so this is for machines without."""
+    if workers.compile is None or (request.device and workers.device is not None) or request.case.kind != "case":
+        return
+    name = next(iter(request.cases or request.case.cases), "")
+    if not name:
+        return
+    with tempfile.TemporaryDirectory(prefix="leadline-candidate-") as folder:
+        path = Path(folder) / Path(request.case.path).name
+        path.write_text(request.candidate, encoding="utf-8")
+        path.chmod(0o400)
+        case = msgspec.structs.replace(request.case, path=str(path), source=request.candidate)
+        try:
+            ask = TraceRequest(case=case, case_name=name, target=request.target)
+            trace = workers.compile.call("leadline.ingest.dry:trace", ask, Trace, timeout=request.timeout_s)
+            function = select(request.target).functions["compile"]
+            for launch in trace.launches[:_LAUNCHES]:
+                each = CompileRequest(launch=launch, target=request.target)
+                compiled = workers.compile.call(function, each, Compiled, timeout=request.timeout_s)
+                if compiled.error:
+                    reason = f"does not compile for {request.target}: {compiled.error}"
+                    trial.checks.append(Check(name="compiles", passed=False, detail=reason, case=name))
+                    raise _Stop("rejected", f"{reason} in case {name}")
+        except LeadlineError as error:
+            trial.checks.append(Check(name="compiles", passed=None, detail=str(error), case=name))
+            return
+    trial.fields["compiled"] = True
+    trial.checks.append(Check(name="compiles", passed=True, detail=f"{len(trace.launches)} launches for {request.target}", case=name))
 
 
 def _call(worker: Caller, function: str, request: Record, alone: Record, result: type[T], name: str, timeout: float) -> T:
