@@ -141,7 +141,8 @@ def launch_cost(launch: Launch, sample: LaunchSample, ceilings: Ceilings) -> Lau
     return LaunchCost(
         launch=launch.index, dram_us=parts["memory"], l2_us=parts["l2"], compute_us=parts["compute"], latency_us=latency,
         atomics_us=atomics, launch_us=ceilings.launch_us, total_us=total, dram_bytes=dram_bytes, sector_bytes=sector_bytes,
-        spill_bytes=spilled, steps=steps, resident=resident, waves=waves, fill=min(1.0, programs / slots), tail=1.0 - programs / (waves * slots),
+        spill_bytes=spilled, steps=steps, resident=resident, waves=waves, fill=min(1.0, programs / slots),
+        tail=1.0 - programs / (waves * slots),
         bound=bound if parts[bound] > ceilings.launch_us else "launch",
     )  # fmt: skip
 

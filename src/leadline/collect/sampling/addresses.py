@@ -74,21 +74,21 @@ def _some_groups(flat: np.ndarray) -> np.ndarray:
     return rows if count <= _MOST_GROUPS else rows[np.linspace(0, count - 1, _MOST_GROUPS).astype(np.int64)]
 
 
-def _distinct_per_row(rows: np.ndarray, masks: np.ndarray | None) -> int:
+def _distinct_per_row(rows: np.ndarray, masks: np.ndarray | None) -> np.ndarray:
     """How many distinct values the rows have, each row by itself, counting unmasked entries only."""
     if masks is not None:
         rows = np.where(masks, rows, np.int64(-1))
     rows = np.sort(rows, axis=1)
     fresh = np.ones(rows.shape, bool)
     fresh[:, 1:] = rows[:, 1:] != rows[:, :-1]
-    return int(np.count_nonzero(fresh & (rows >= 0)))
+    return np.count_nonzero(fresh & (rows >= 0), axis=1)
 
 
 def coalescing(addresses: np.ndarray, active: np.ndarray | None, itemsize: int) -> tuple[float, int, int]:
     """(sector efficiency, longest contiguous run in elements, alignment in bytes) of one execution.
 
     `addresses` has the tile's shape, `active` the same shape or None (all). Efficiency is distinct useful bytes over bytes of the
-    sectors touched, per group of 32 lanes along the best axis. A single lane has efficiency 1: nothing could be wider.
+    sectors touched, per group of 32 lanes along the best axis. A group that touches one sector has efficiency 1: it cannot touch fewer.
     """
     if addresses.size < 2:
         address = int(addresses.reshape(-1)[0]) if addresses.size else 0
@@ -105,8 +105,11 @@ def coalescing(addresses: np.ndarray, active: np.ndarray | None, itemsize: int) 
     if bool(np.any(first != last)):
         first = np.concatenate([first, last], axis=1)
         masks = None if masks is None else np.concatenate([masks, masks], axis=1)
-    touched = _distinct_per_row(first, masks) * SECTOR
-    efficiency = min(1.0, useful / touched) if touched else 1.0
+    sectors = _distinct_per_row(first, masks)
+    # A group that needs one sector only (lanes that share an address, a short tile) could not do better.
+    useful = np.where(sectors == 1, SECTOR, useful)
+    touched = int(sectors.sum()) * SECTOR
+    efficiency = min(1.0, float(useful.sum()) / touched) if touched else 1.0
     lead = np.moveaxis(addresses, axis, -1).reshape(-1, addresses.shape[axis])
     if len(lead) > _MOST_GROUPS:
         lead = lead[np.linspace(0, len(lead) - 1, _MOST_GROUPS).astype(np.int64)]

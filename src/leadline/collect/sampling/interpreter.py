@@ -184,11 +184,11 @@ class _Rewriter(interp.ASTTransformer):
             arguments.insert(0, ast.Constant(value=0))
         if "step" in keywords:
             arguments.append(keywords["step"])
-        node.iter = _hook("iterate", [ast.Constant(value=kind), *arguments])
+        node.iter = _at(node.iter, _hook("iterate", [ast.Constant(value=kind), *arguments]))
         if names:
             left = ast.Tuple(elts=[ast.Name(id=n, ctx=ast.Store()) for n in names], ctx=ast.Store())
             right = ast.Tuple(elts=[ast.Name(id=n, ctx=ast.Load()) for n in names], ctx=ast.Load())
-            node.body.append(ast.Assign(targets=[left], value=_hook("advance", [right])))
+            node.body.append(_at(node.iter, ast.Assign(targets=[left], value=_hook("advance", [right]))))
         return node
 
     def visit_While(self, node: ast.While) -> ast.AST:
@@ -196,8 +196,13 @@ class _Rewriter(interp.ASTTransformer):
         leave = ast.If(test=ast.UnaryOp(op=ast.Not(), operand=node.test), body=[ast.Break()], orelse=[])
         turn = ast.Name(id="__leadline_turn__", ctx=ast.Store())
         return ast.copy_location(
-            ast.For(target=turn, iter=_hook("endless", []), body=[leave, *node.body],
+            ast.For(target=turn, iter=_at(node.test, _hook("endless", [])), body=[leave, *node.body],
                     orelse=node.orelse), node)  # fmt: skip
+
+
+def _at(place: ast.AST, node: Any) -> Any:
+    """`node` at the place of another. A call that spanned the loop's body would report the body's last line as its own."""
+    return ast.fix_missing_locations(ast.copy_location(node, place))
 
 
 def _hook(name: str, arguments: list[ast.expr]) -> ast.Call:

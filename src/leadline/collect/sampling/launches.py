@@ -22,17 +22,16 @@ _OTHER_VALUES = 64  # scale of loaded integers in the second run of the middle p
 
 def sample_launches(request: SampleRequest) -> tuple[LaunchSample, ...]:
     """See `leadline.collect.sampling.sample`."""
-    end = time.monotonic() + request.budget_s
-    samples = []
+    left, samples = request.budget_s, []
     with Session() as session:
         for position, launch in enumerate(request.launches):
-            left = max(0.05, end - time.monotonic()) / (len(request.launches) - position)
-            samples.append(_sample_launch(session, request, launch, time.monotonic() + left))
+            found = _sample_launch(session, request, launch, max(0.05, left / (len(request.launches) - position)))
+            left -= found.seconds
+            samples.append(found)
     return tuple(samples)
 
 
-def _sample_launch(session: Session, request: SampleRequest, launch: Launch, end: float) -> LaunchSample:
-    started = time.monotonic()
+def _sample_launch(session: Session, request: SampleRequest, launch: Launch, budget: float) -> LaunchSample:
     if launch.programs <= 0:
         return LaunchSample(launch=launch.index, programs=0, sampled=0, note="the grid is empty")
     text = request.text if launch.kernel_file == request.case.path else None
@@ -43,6 +42,9 @@ def _sample_launch(session: Session, request: SampleRequest, launch: Launch, end
     except Exception as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         return LaunchSample(launch=launch.index, programs=launch.programs, sampled=0, note=f"cannot sample: {text}"[:300])
+    # Importing the user's file is not sampling: it may take seconds and cannot be hurried.
+    started = time.monotonic()
+    end = started + budget
     programs: list[Program] = []
     notes: dict[str, None] = {}
     for place, role in chosen(launch.grid, request.programs):

@@ -1,6 +1,5 @@
 """What one sampled program did: accesses, loops, arithmetic. Long loops run only some iterations, each standing for several."""
 
-import itertools
 import sys
 import time
 import zlib
@@ -51,13 +50,16 @@ class _Running:
 
 
 def planned(trips: int, most: int) -> list[tuple[int, float]]:
-    """(index, weight) of the iterations to run: the first two, the last, and points between; weights sum to `trips`."""
+    """(index, weight) of the iterations to run, `most` (at least 3) at most; weights sum to `trips`.
+
+    The first and the last stand for themselves (a masked tail is not typical). The second runs to show how one iteration follows
+    another; it and points further on each stand for an equal share of what lies between.
+    """
     if trips <= most:
         return [(i, 1.0) for i in range(trips)]
-    inner = max(0, most - 3)
-    points = sorted({0, 1, trips - 1, *(1 + round((trips - 2) * (i + 1) / (inner + 1)) for i in range(inner))})
-    edges = [0.0, *((a + b + 1) / 2 for a, b in itertools.pairwise(points)), float(trips)]
-    return [(p, edges[i + 1] - edges[i]) for i, p in enumerate(points)]
+    share = (trips - 2) / (most - 2)
+    between = [1, *(1 + int(share * (cell + 0.5)) for cell in range(1, most - 2))]
+    return [(0, 1.0), *((index, share) for index in between), (trips - 1, 1.0)]
 
 
 class Recorder:
