@@ -35,6 +35,7 @@ def test_ragged_mask_makes_single_element_accesses_on_both_lines() -> None:
     assert lost.line_counters[line]["global.load.bits"] == 16
     assert lost.line_counters[line]["global.load.count"] == 8
     assert lost.line_counters[line + 1]["global.store.bits"] == 16
+    assert [op.detail.get("vector_bits") for op in lost.operations if op.line == line and op.name == "tt.load"] == [None, "16"]
     assert read(compiled(copy("x_ptr o_ptr"), Divisible(argument="n")), "global.load.bits", line) == 128
 
 

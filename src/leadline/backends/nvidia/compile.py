@@ -9,10 +9,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from leadline.backends.base import CompileRequest
 from leadline.backends.nvidia import machine
 from leadline.backends.nvidia.lowering import CapturedDescriptor, Lowering, listening
-from leadline.backends.nvidia.signature import IrCounts
+from leadline.backends.nvidia.signature import COPIES, LOADS, STORES, IrCounts
 from leadline.backends.nvidia.source import Source, describe
 from leadline.errors import KernelError, LeadlineError
 from leadline.ir.parse import parse
@@ -49,7 +51,7 @@ def compile_launch(request: CompileRequest) -> Compiled:
         resources=report.resources,
         counters=dict(report.total),
         line_counters={line: dict(counts) for line, counts in sorted(report.lines.items()) if counts},
-        operations=report.operations,
+        operations=tuple(report.with_width(op) for op in report.operations),
         machine=report.machine,
         stages=report.stages,
         seconds=time.perf_counter() - started,
@@ -118,6 +120,12 @@ class _Report:
         registers = re.search(r"\.vgpr_count:\s+(\d+)", text)
         self.resources = Resources(smem=smem, registers=int(registers[1]) if registers else 0)
         self.total["res.registers"] = self.resources.registers
+
+    def with_width(self, op: IrOp) -> IrOp:
+        """The operation with `vector_bits`: the narrowest access its line was compiled to."""
+        kind = "store" if op.name in STORES else "load" if op.name in (*LOADS, *COPIES) else ""
+        bits = self.lines.get(op.line, {}).get(f"global.{kind}.bits", 0) if op.stage == "ttgir" and op.file == self.shown_file else 0
+        return msgspec.structs.replace(op, detail={**op.detail, "vector_bits": str(bits)}) if kind and bits else op
 
     def add(self, total: Counter[str], lines: dict[int, Counter[str]]) -> None:
         self.total.update(total)

@@ -46,7 +46,9 @@ class IrCounts:
         self.lines: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self.scalar_lines: set[int] = set()
         self.tile_lines: set[int] = set()
-        self._threads = _integer(next((op.attributes.get("ttg.num-warps", "") for op in module.ops), "")) * 32
+        about = module.ops[0].attributes if module.ops else {}
+        self._threads = _integer(about.get("ttg.num-warps", "")) * _integer(about.get("ttg.threads-per-warp", ""))
+        self._arguments = {name for op in module.named("tt.func") for name in op.operands}
         for op in module.ops:
             if op.name not in STRUCTURE:
                 self._count(op)
@@ -73,7 +75,7 @@ class IrCounts:
         if op.name in COPIES:
             self.add("async_copy", op, line)
         if op.name in (*LOADS, *STORES, *COPIES):
-            tile = first is not None and first.numel > 1
+            tile = first is not None and (first.numel > 1 or "tensordesc" in first.text)
             (self.tile_lines if tile else self.scalar_lines).add(line)
             if not tile and op.name in LOADS:
                 self.add("global.load.scalar", op, line)
@@ -118,8 +120,8 @@ class IrCounts:
         return source.name == "arith.constant"
 
     def _invariant(self, op: Op) -> bool:
-        """All operands are defined outside every loop (block arguments of a loop have no defining operation)."""
-        sources = [self.module.definition(value) for value in op.operands]
+        """All operands are defined outside the innermost loop (its own arguments have no defining operation)."""
+        sources = [self.module.definition(value) for value in op.operands if value not in self._arguments]
         return all(source is not None and source.loop_depth < op.loop_depth for source in sources)
 
     def _mma_version(self, op: Op) -> int:
