@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from leadline.model import Hypothesis, KernelFacts, Launch, Loop
+from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric, raised, seen
 from leadline.rules.grid.work import depth_trips, gain, launched, program_bytes, threads, trips, widest
 
@@ -91,6 +91,24 @@ class GridUnderfill(Rule):
             text = f"the grid {launch.grid} is chosen on the host; no compiler pass changes it"
             return raised(hypothesis, hypothesis.grade, seen(text, launch.call_file, launch.call_line))
         return hypothesis
+
+    def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
+        from leadline.rules.grid.split_loop import split
+
+        launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
+        facts = view.kernel(launch) if launch else None
+        loop, count = longest_loop(view, launch, facts) if launch and facts else (None, 1.0)
+        if launch is None or facts is None or loop is None:
+            return
+        # Four programs a multiprocessor hide each other's latency; more only make more partial results.
+        for most, wanted in ((32, 4 * view.sms), (16, 2 * view.sms), (64, 8 * view.sms)):
+            ways = min(most, 1 << max(0, int(count / 2)).bit_length())
+            source = split(view, launch, facts, loop.line, ways, wanted)
+            if source:
+                yield Rewrite(id="", rule=self.code, title=f"split the loop over the grid, at most {ways} ways, and combine", source=source,
+                              applicability="changes_numerics", precondition="everything the loop carries is a sum, a maximum or the statistics of a softmax",
+                              prediction="more programs, shorter loops, one small launch more", signature="programs", expect="increase",
+                              finding=f"{self.code}:{hypothesis.key}", choices={"splits": ways})  # fmt: skip
 
 
 def longest_loop(view: View, launch: Launch, facts: KernelFacts) -> tuple[Loop | None, float]:
