@@ -6,6 +6,8 @@ from leadline.model import HostOp, Hypothesis
 from leadline.rules.base import Rule, View, seen
 from leadline.rules.host.call_time import call_us, host_op_us, is_copy, plain_name, read, specs, written
 
+SMALL_BYTES = 1 << 19  # what is smaller costs its launch only
+
 
 class ExtraCopy(Rule):
     """The wrapper copies, casts, pads or re-lays a tensor that the kernel could read through its strides and dtype.
@@ -37,7 +39,7 @@ class ExtraCopy(Rule):
             by_line.setdefault(op.line, []).append(op)
         for line, ops in sorted(by_line.items()):
             cost = sum(host_op_us(view, op) for op in ops)
-            if total <= 0 or cost / total < 0.02:
+            if total <= 0 or cost / total < 0.02 or sum(op.bytes for op in ops) < SMALL_BYTES:
                 continue
             moved = sum(op.bytes for op in ops)
             high = total / max(total - cost, 0.05 * total)

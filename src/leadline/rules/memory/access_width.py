@@ -5,7 +5,7 @@ import ast
 from leadline.model import Access, AccessSample, Argument, KernelFacts, Launch, Record
 from leadline.rules.base import View
 from leadline.rules.memory.index_terms import has_range, is_call, terms
-from leadline.rules.memory.instruction_cost import access_us, expression, gain, names_in, possible_width, width_at
+from leadline.rules.memory.instruction_cost import access_us, expression, gain, names_in, possible_width, straight_issue_us, width_at
 
 
 class Narrow(Record):
@@ -72,7 +72,7 @@ def vague_arguments(facts: KernelFacts, launch: Launch, access: Access) -> tuple
     order = [p.name for p in facts.parameters if vague(launch.argument(p.name))]
     scaled = set()
     for term in terms(text):
-        scaled |= names_in(term.text)
+        scaled |= names_in(term.text).union(*(names_in(s) for s in term.scale))
     address = tuple(n for n in order if n in in_address and n not in divisors and (n in scaled or n == access.base))
     return address, tuple(n for n in order if n in in_mask), tuple(n for n in order if n in divisors)
 
@@ -121,4 +121,9 @@ def width_gain(view: View, launch: Launch, narrow: list[Narrow]) -> tuple[float,
         width = known.width if known else compiled or possible_width(seen)
         before += access_us(seen, width, launch.programs, view.sms)
         after += access_us(seen, known.possible if known else width, launch.programs, view.sms)
+    straight = straight_issue_us(view, launch)
+    if straight is not None:
+        # A narrow access gives every operation on its tile a layout of single elements, so nearly all of the code shrinks with it.
+        widest = min((n.width / n.possible for n in narrow), default=1.0)
+        before, after = max(before, straight), max(before, straight) * (1 - 0.8 * (1 - widest))
     return gain(view, launch, before, after)

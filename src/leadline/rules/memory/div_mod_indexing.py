@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from leadline.model import Hypothesis, KernelFacts, Launch, Probe, Rewrite, SourceEdit
 from leadline.rules.base import Rule, View, located, metric, raised, seen
 from leadline.rules.memory.argument_facts import launch_of
 from leadline.rules.memory.divisions import division_cost, simplified, tile_divisions
 from leadline.rules.memory.flat_grid import row_tiled
-from leadline.rules.memory.instruction_cost import elements, gain, instructions_at, issue_us
+from leadline.rules.memory.instruction_cost import elements, gain, instructions_at, issue_us, straight_issue_us
 
 TILES = (2048, 1024, 4096)  # elements of a program after the rewrite, best guess first
 
@@ -40,7 +42,7 @@ class DivModIndexing(Rule):
             costly = [d for d in divisions if division_cost(d, launch) > 2]
             if facts is None or not costly:
                 continue
-            per_element = sum(division_cost(d, launch) for d in divisions)
+            per_element = _per_element(launch, facts)
             before, after = _issue(view, launch, facts, per_element)
             low, high = gain(view, launch, before, after)
             if launch.index not in view.costs:
@@ -77,8 +79,11 @@ class DivModIndexing(Rule):
             return hypothesis
         lines = {d.line for d in tile_divisions(facts)}
         count = instructions_at(view, launch, lines)
-        if not count:
+        if not count or hypothesis.grade not in ("suspected", "observed"):
             return hypothesis
+        low, high = gain(view, launch, *_issue(view, launch, facts, _per_element(launch, facts)))
+        estimate = self.hypothesis(view, launch, line=hypothesis.span.line, claim="", low=low, high=high).estimate
+        hypothesis = msgspec.structs.replace(hypothesis, estimate=estimate)
         return raised(hypothesis, "located", located("sass", "instructions on the lines that divide", launch, hypothesis.span.line, count))
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
@@ -133,6 +138,11 @@ class DivModIndexing(Rule):
                 )
 
 
+def _per_element(launch: Launch, facts: KernelFacts) -> float:
+    """Instructions that division costs each element."""
+    return sum(division_cost(d, launch) for d in tile_divisions(facts))
+
+
 def _signature(view: View, launch: Launch) -> dict[str, str]:
     """The counter that the rewrite moves, and the stage that has it: quotients by runtime values are seen in the IR already."""
     if view.counter(launch.index, "int_div"):
@@ -144,11 +154,12 @@ def _issue(view: View, launch: Launch, facts: KernelFacts, per_element: float) -
     """Instruction issue of the launch in us, with and without the divisions: from the machine code where it is straight-line, else
     from the number of accesses and operations."""
     total = elements(view, launch)
-    division = total / 32 * per_element
-    compiled = view.counter(launch.index, "instructions")
-    if compiled and not facts.loops:
-        everything = float(compiled * launch.programs * launch.option("num_warps", 4))
-        everything = max(everything, division)
-    else:
-        everything = division + total / 32 * (3 * len(facts.accesses) + 0.5 * len(facts.operations) + 4)
-    return issue_us(everything, view.sms), issue_us(max(everything - division, 0.0), view.sms)
+    division = issue_us(total / 32 * per_element, view.sms)
+    straight = straight_issue_us(view, launch)
+    if straight is None:
+        everything = division + issue_us(total / 32 * (3 * len(facts.accesses) + 0.5 * len(facts.operations) + 4), view.sms)
+        return everything, everything - division
+    # What stands on those lines bounds what division can cost there.
+    lines = {d.line for d in tile_divisions(facts)}
+    there = instructions_at(view, launch, lines) / max(view.counter(launch.index, "instructions") or 1, 1)
+    return straight, straight - min(division, straight * there)

@@ -42,6 +42,8 @@ class Int64Offsets(Rule):
             extra = issue_us(total / 32 * per_element / 4, view.sms)  # a vector of four shares its address
             base = issue_us(total / 32 * 12, view.sms)  # what an element costs anyway
             low, high = gain(view, launch, base + extra, base) if launch.index in view.costs else (1.0, 1.05)
+            if facts and facts.of_kind("dot") and any(c.loop >= 0 for c in casts):
+                low, high = 1.02, 1.1  # the loop of a matrix product has registers and issue slots to win
             high = min(max(high, 1.035), 1.13)
             large = [a.name for a in launch.arguments if a.tensor is not None and a.tensor.numel >= 2**31]
             first = casts[0]

@@ -105,7 +105,7 @@ class UncoalescedAccess(Rule):
 def wasteful(sample: AccessSample) -> bool:
     """Whether lanes leave most of their sectors unused: not a broadcast of one address, not a gather, not a handful of lanes."""
     return (
-        sample.sector_efficiency < POOR
+        sample.sector_efficiency * max(sample.repeat, 1.0) < POOR
         and sample.lanes >= 32
         and sample.repeat < 4
         and not sample.indirect
