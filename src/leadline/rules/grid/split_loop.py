@@ -35,9 +35,9 @@ def split(view: View, launch: Launch, facts: KernelFacts, line: int, most: int, 
     kept = [s for s in states if s.kind != "pointer"]
     after = node.body[node.body.index(loop) + 1 :]
     leaks = (defined(ast.Module(body=loop.body, type_ignores=[])) | {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}) - {s.name for s in kept}
-    if any(used(s) & leaks for s in after) or not after:
+    if exposed(after) & leaks or not after:
         return None
-    host = _host(text, call, node, statement, grid, kept, facts, most, wanted)
+    host = _host(text, call, node, statement, grid, kept, facts, most, wanted, _range(loop, text))
     partial = _partial(text, node, loop, states, kept, len(grid))
     final = _final(text, node, loop, kept, after, len(grid))
     if host is None or partial is None:
@@ -59,6 +59,22 @@ def _allowed(node: ast.FunctionDef, loop: ast.For) -> bool:
     extents = any(callee(n) == "num_programs" for n in ast.walk(node))
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {a.arg for a in node.args.args}
     return not writes and not early and not extents and not names & {"SPLITS", "split", "slot", "part_start", "part_stop"} and not node.args.kwonlyargs
+
+
+def exposed(statements: list[ast.stmt]) -> set[str]:
+    """Names that the statements read before they define them."""
+    found: set[str] = set()
+    done: set[str] = set()
+    for statement in statements:
+        if isinstance(statement, ast.For):
+            inner = exposed(statement.body) - {n.id for n in ast.walk(statement.target) if isinstance(n, ast.Name)}
+            found |= (used(statement.iter) | inner) - done
+        elif isinstance(statement, ast.If):
+            found |= (used(statement.test) | exposed(statement.body) | exposed(statement.orelse)) - done
+        else:
+            found |= used(statement) - done
+            done |= defined(statement)
+    return found
 
 
 def _range(loop: ast.For, text: Text) -> tuple[str, str, str]:
@@ -160,7 +176,7 @@ def _final(text: Text, node: ast.FunctionDef, loop: ast.For, kept: list[State], 
 
 
 def _host(text: Text, call: ast.Call, node: ast.FunctionDef, statement: ast.Expr, grid: list[ast.expr], kept: list[State], facts: KernelFacts,
-          most: int, wanted: int) -> str | None:  # fmt: skip
+          most: int, wanted: int, walked: tuple[str, str, str]) -> str | None:  # fmt: skip
     """The statements that take the launch's place."""
     pointers = [passed(call, node, b) for a in facts.accesses if (b := a.base)]
     device = next((text.of(p) for p in pointers if isinstance(p, ast.Name)), None)
@@ -179,8 +195,15 @@ def _host(text: Text, call: ast.Call, node: ast.FunctionDef, statement: ast.Expr
     arguments = text.text[text.span(call.func)[1] :][: text.span(call)[1] - text.span(call.func)[1]].strip()
     inside = arguments[1:-1].strip()
     buffers = ", ".join(f"{s.name}_parts" for s in kept)
+    ends = [_on_host(e, call, node, text) for e in walked]
+    limits = [str(most), f"triton.next_power_of_2({wanted} // max(programs, 1))"]
+    if all(ends):
+        # At least two iterations in a part; a power of two, so that few variants are compiled.
+        start, stop, step = (bracketed(e) for e in ends if e)
+        count = f"triton.cdiv({stop}, {step})" if start == "0" else f"triton.cdiv({stop} - {start}, {step})"
+        limits.append(f"triton.next_power_of_2({count}) // 4")
     lines = [f"programs = {' * '.join(bracketed(a) for a in axes)}",
-             f"splits = max(1, min({most}, triton.next_power_of_2({wanted} // max(programs, 1))))",
+             f"splits = max(1, min({', '.join(limits)}))",
              "if splits == 1:", textwrap.indent(_lines(text, [statement], statement.lineno - 1).rstrip("\n"), "    "), "else:"]  # fmt: skip
     lines += [f"    {s.name}_parts = torch.empty({size}, device={device}.device, dtype=torch.float32)" for s, size in zip(kept, sizes, strict=True)]
     whole = ", ".join(axes)
@@ -198,7 +221,7 @@ def _on_host(extent: str, call: ast.Call, node: ast.FunctionDef, text: Text) -> 
         def visit_Name(self, node_: ast.Name) -> ast.expr:
             nonlocal missing
             given = passed(call, node, node_.id) if node_.id in parameters else None
-            missing |= given is None
+            missing |= given is None and node_.id not in ("tl", "triton")
             return ast.parse(text.of(given), mode="eval").body if given is not None else node_
 
     result = ast.unparse(Host().visit(tree))
