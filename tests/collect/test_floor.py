@@ -80,6 +80,13 @@ def test_wasted_sectors_cost_l2_and_few_programs_cost_bandwidth():
     assert few.total_us > 5 * plain.total_us
 
 
+def test_a_scatter_pays_for_whole_sectors():
+    record, sample = copies(65536)
+    scatter = row("store", "y", 256 * MB, indirect=True, scattered=0.125)
+    cost = launch_cost(record, LaunchSample(launch=0, programs=65536, sampled=6, accesses=(sample.accesses[0], scatter)), H200)
+    assert cost.dram_bytes == (1 + 2 * 8) * 256 * MB
+
+
 def test_steps_waves_atomics_and_spills():
     record, _ = copies(100, count=4 * MB)
     walk = LaunchSample(launch=0, programs=100, sampled=6, accesses=(row("load", "x", 4 * MB, contiguous=1024),))

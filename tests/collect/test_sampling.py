@@ -105,7 +105,7 @@ def test_a_gather_is_indirect_and_its_index_is_not(worker):
                                        tensor("table", 50_000, 64, storage=1), tensor("y", 8192, storage=2), D=64, BLOCK=128))  # fmt: skip
     index, rows, single = (access(sample, "load", f"gather.{n}") for n in ("index", "rows", "single"))
     assert (index.indirect, index.itemsize, index.sector_efficiency) == (False, 8, 1.0)
-    assert (rows.indirect, rows.scattered, rows.shared) == (True, 1.0, {})
+    assert (rows.indirect, rows.scattered, rows.shared, rows.dead) == (True, 1.0, {}, 0.0)
     assert single.indirect
     assert single.scattered == pytest.approx(1 / 8)
 

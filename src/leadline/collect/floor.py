@@ -159,6 +159,9 @@ def _dram_bytes(launch: Launch, access: AccessSample, ceilings: Ceilings) -> flo
     tensor = argument.tensor if argument else None
     if tensor is None:
         return requested
+    if access.indirect and access.unique > ceilings.l2_bytes:
+        # Far-flung sectors do not wait in L2 for their neighbours; one written in part is fetched first.
+        return requested * (2.0 if access.kind != "load" and access.scattered < 1.0 else 1.0)
     extent = float(tensor.storage_bytes or tensor.numel * tensor.itemsize)
     once = min(requested, max(access.unique, min(extent, requested) if access.unique >= access.total * 0.99 else access.unique))
     # Programs that run together share through L2 what neighbours share; the rest is read again once L2 has been swept.

@@ -25,13 +25,14 @@ def sample_launches(request: SampleRequest) -> tuple[LaunchSample, ...]:
     left, samples = request.budget_s, []
     with Session() as session:
         for position, launch in enumerate(request.launches):
-            found = _sample_launch(session, request, launch, max(0.05, left / (len(request.launches) - position)))
+            share = max(0.05, left / (len(request.launches) - position))
+            found = _sample_launch(session, request, launch, share, max(share, left / 2))
             left -= found.seconds
             samples.append(found)
     return tuple(samples)
 
 
-def _sample_launch(session: Session, request: SampleRequest, launch: Launch, budget: float) -> LaunchSample:
+def _sample_launch(session: Session, request: SampleRequest, launch: Launch, budget: float, most: float) -> LaunchSample:
     if launch.programs <= 0:
         return LaunchSample(launch=launch.index, programs=0, sampled=0, note="the grid is empty")
     text = request.text if launch.kernel_file == request.case.path else None
@@ -54,9 +55,9 @@ def _sample_launch(session: Session, request: SampleRequest, launch: Launch, bud
             break
         for scale in scales:
             begun = time.monotonic()
-            # The first program may not eat everything: its neighbours tell what is shared.
-            share = 0.5 if not programs else 1.0
-            recorder = Recorder(begun + max(0.02, (end - begun) * share), TRITON_FOLDER)
+            # A program cut short tells wrong totals, so the first may borrow time that other launches may not need.
+            limit = max(0.02, end - begun) if programs else most
+            recorder = Recorder(begun + limit, TRITON_FOLDER)
             why = session.run_program(function, arguments, launch.grid, place, recorder, scale)
             if why:
                 notes[why] = None

@@ -90,10 +90,14 @@ def _access(launch: Launch, key: Key, real: list[Program], weights: list[float],
     executions = sum(s.executions * w for s, w in pairs)
     lanes = sum(s.lanes * w for s, w in pairs)
     active = sum(s.active * w for s, w in pairs)
+    dead = sum(s.dead * w for s, w in pairs)
+    if indirect:
+        # The mask was decided by made-up values too: nothing is known to be dead, and a mask that let nothing through counts as open.
+        dead, active = 0.0, active or lanes
     common = AccessSample(
         line=line, kind=kind, pointer=launch.arguments[argument].name if 0 <= argument < len(launch.arguments) else "",
         file=file, itemsize=max(s.itemsize for s, _ in pairs), lanes=max(s.width for s, _ in pairs), executions=executions,
-        active=active / lanes if lanes else 0.0, dead=sum(s.dead * w for s, w in pairs) / executions if executions else 0.0,
+        active=active / lanes if lanes else 0.0, dead=dead / executions if executions else 0.0,
         indirect=indirect,
     )  # fmt: skip
     if kind == "where":
