@@ -104,7 +104,7 @@ class Session:
         engine = Engine(gather, self.rules(), target=self.options.target, auto=level == "auto", progress=progress,
                         deepest=4 if level == "auto" else int(level))  # fmt: skip
         others = [name for name in self.names.cases if name != self.case_name][:MAX_OTHERS]
-        with exclusive_device(self.store.home) if self.workers.device else contextlib.nullcontext():
+        with exclusive_device(self.store.folder) if self.workers.device else contextlib.nullcontext():
             return engine.run(self.case_name, others)
 
 
@@ -257,7 +257,7 @@ def _judged(session: Session, options: OptimizeOptions, original: str, proposal:
         _request(session, original, proposal.candidate.source), threshold=options.threshold - 1.0, allow_numerics=options.allow_numerics,
         applicability=proposal.applicability, per_case_budget_s=budget_s, compile_cost=proposal.rule in COMPILE_COST_RULES,
     )  # fmt: skip
-    with exclusive_device(session.store.home) if session.workers.device else contextlib.nullcontext():
+    with exclusive_device(session.store.folder) if session.workers.device else contextlib.nullcontext():
         return judge(request, session.workers)
 
 
@@ -302,7 +302,7 @@ def verify(options: VerifyOptions, progress: Progress = silent) -> Run:
         progress("judging", 0, 1)
         request = msgspec.structs.replace(_request(session, session.case.source, text), threshold=options.threshold - 1.0,
                                           allow_numerics=options.allow_numerics, per_case_budget_s=FINAL_BUDGET_S)  # fmt: skip
-        with exclusive_device(session.store.home) if session.workers.device else contextlib.nullcontext():
+        with exclusive_device(session.store.folder) if session.workers.device else contextlib.nullcontext():
             verdict = judge(request, session.workers)
         entry = Round(round=1, parent=0, hypothesis=f"{new.name} is faster and correct", rewrite=options.new, verdict=verdict.outcome,
                       reason=verdict.reason, speedup=verdict.speedup, details=verdict)  # fmt: skip

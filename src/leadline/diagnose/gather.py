@@ -138,7 +138,7 @@ class LiveGatherer:
             return Unavailable(what="device timing (level 2)", reason="no CUDA device here", remedy="run on a machine with a device")
         from leadline.collect.timing_request import ProfileRequest
 
-        request = ProfileRequest(case=self.case, case_name=case_name, store=str(self.store.home))
+        request = ProfileRequest(case=self.case, case_name=case_name, store=str(self.store.folder))
         try:
             profile = self.workers.device.call("leadline.collect.timing:profile", request, Profile, timeout=180)
         except WorkerError as error:
@@ -149,7 +149,7 @@ class LiveGatherer:
     def compile(self, launches: Iterable[Launch]) -> dict[int, Compiled | Unavailable]:
         out: dict[int, Compiled | Unavailable] = {}
         for launch in launches:
-            request = CompileRequest(launch=launch, target=self.target, store=str(self.store.blobs))
+            request = CompileRequest(launch=launch, target=self.target, store=str(self.store.folder / "blobs"))
             out[launch.index] = self._kept("compile", request, launch, Compiled)
         return out
 
