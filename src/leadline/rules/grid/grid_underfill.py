@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric, raised, seen
+from leadline.rules.grid.examples.grid_underfill import EXAMPLES
 from leadline.rules.grid.work import depth_trips, gain, launched, program_bytes, threads, trips, widest
 
 # Warps that a multiprocessor wants: enough loads in flight for its share of the memory; products need fewer.
@@ -43,6 +44,7 @@ class GridUnderfill(Rule):
     slug = "grid-underfill"
     cause = "grid_underfill"
     family = "grid"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, KernelFacts, Launch, Rewrite
 from leadline.rules.base import Rule, View, metric, seen
 from leadline.rules.grid.body import callee, function, program_axis
+from leadline.rules.grid.examples.l2_order import EXAMPLES
 from leadline.rules.grid.work import launched, number, resident
 
 
@@ -33,6 +34,7 @@ class L2Order(Rule):
     slug = "l2-order"
     cause = "l2_order"
     family = "grid"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -7,6 +7,7 @@ from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric, seen
 from leadline.rules.grid.body import function, loop_node
 from leadline.rules.grid.dead_tiles import Visible, conditions, dead_share, lane_share, tightened, visible_form
+from leadline.rules.grid.examples.masked_tiles import EXAMPLES
 from leadline.rules.grid.work import launched, trips
 
 
@@ -36,6 +37,7 @@ class MaskedTiles(Rule):
     slug = "masked-tiles"
     cause = "masked_tiles"
     family = "grid"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from leadline.model import Hypothesis, Launch, Rewrite
 from leadline.rules.base import Rule, View, metric, seen
+from leadline.rules.grid.examples.over_split import EXAMPLES
 from leadline.rules.grid.work import depth_trips, launched, modelled_us
 
 
@@ -32,6 +33,7 @@ class OverSplit(Rule):
     slug = "over-split"
     cause = "over_split"
     family = "grid"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

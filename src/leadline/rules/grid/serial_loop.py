@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric
 from leadline.rules.grid.body import function, loop_node, reset_by
+from leadline.rules.grid.examples.serial_loop import EXAMPLES
 from leadline.rules.grid.grid_underfill import persistent, wanted_programs
 from leadline.rules.grid.work import depth_trips, gain, launched, trips
 
@@ -35,6 +36,7 @@ class SerialLoop(Rule):
     slug = "serial-loop"
     cause = "serial_loop"
     family = "grid"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from leadline.model import Hypothesis, Launch
 from leadline.rules.base import Rule, View, metric, refuted
+from leadline.rules.grid.examples.tail_wave import EXAMPLES
 from leadline.rules.grid.work import depth_trips, launched, resident
 
 LATENCY_US = 0.5
@@ -33,6 +34,7 @@ class TailWave(Rule):
     slug = "tail-wave"
     cause = "tail_wave"
     family = "grid"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

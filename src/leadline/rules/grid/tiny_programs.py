@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Rewrite
 from leadline.rules.base import Rule, View, metric
+from leadline.rules.grid.examples.tiny_programs import EXAMPLES
 from leadline.rules.grid.work import LIFETIME_US, launched, program_bytes, resident, trips, widest
 
 SMALL_BYTES = 4096
@@ -37,6 +38,7 @@ class TinyPrograms(Rule):
     slug = "tiny-programs"
     cause = "tiny_programs"
     family = "grid"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, Option, Probe
 from leadline.rules.base import Rule, View, located, metric
 from leadline.rules.grid.work import launched, resident, threads
+from leadline.rules.tile.examples.low_occupancy import EXAMPLES
 
 
 class LowOccupancy(Rule):
@@ -31,6 +32,7 @@ class LowOccupancy(Rule):
     slug = "low-occupancy"
     cause = "low_occupancy"
     family = "tile"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -7,6 +7,7 @@ import msgspec
 from leadline.model import Hypothesis, KernelFacts, Launch, Option, Probe, Rewrite
 from leadline.rules.base import Rule, View, located, metric, raised, refuted
 from leadline.rules.grid.work import depth_trips, launched, threads
+from leadline.rules.tile.examples.register_spill import EXAMPLES
 from leadline.rules.tile.pressure import pressure
 
 SPILL = ("sass.STL", "sass.LDL")
@@ -38,6 +39,7 @@ class RegisterSpill(Rule):
     slug = "register-spill"
     cause = "register_spill"
     family = "tile"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -7,6 +7,7 @@ import msgspec
 from leadline.model import Hypothesis, KernelFacts, Launch, Rewrite
 from leadline.rules.base import Rule, View, located, metric, raised
 from leadline.rules.grid.work import launched, numbers, threads
+from leadline.rules.tile.examples.tile_too_large import EXAMPLES
 from leadline.rules.tile.pressure import pressure, rounded_up, site_of
 
 CROSS_LANE = ("sum", "max", "min", "argmax", "argmin", "reduce", "scan", "dot", "trans", "reshape", "cat", "split", "sort", "join")
@@ -39,6 +40,7 @@ class TileTooLarge(Rule):
     slug = "tile-too-large"
     cause = "tile_too_large"
     family = "tile"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric
 from leadline.rules.grid.work import definition, launched, number, numbers, parse, threads, trips
+from leadline.rules.tile.examples.tile_too_small import EXAMPLES
 from leadline.rules.tile.pressure import site_of
 
 
@@ -34,6 +35,7 @@ class TileTooSmall(Rule):
     slug = "tile-too-small"
     cause = "tile_too_small"
     family = "tile"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

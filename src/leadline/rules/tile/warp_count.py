@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, Launch, Option, Probe, Rewrite
 from leadline.rules.base import Rule, View, metric
 from leadline.rules.grid.work import LIFETIME_US, launched, threads, widest
+from leadline.rules.tile.examples.warp_count import EXAMPLES
 
 
 class WarpCount(Rule):
@@ -31,6 +32,7 @@ class WarpCount(Rule):
     slug = "warp-count"
     cause = "warp_count"
     family = "tile"
+    examples = EXAMPLES
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch, facts in launched(view):

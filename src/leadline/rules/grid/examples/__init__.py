@@ -1,0 +1,1 @@
+"""Example kernels of the grid rules: their tests and their documentation."""

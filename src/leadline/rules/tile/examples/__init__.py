@@ -1,0 +1,1 @@
+"""Example kernels of the tile rules: their tests and their documentation."""
