@@ -17,7 +17,9 @@ from leadline.model import Record, Run
 
 _SCHEMA = """
 create table if not exists results (key text primary key, value blob not null, used real not null);
-create table if not exists runs (id text primary key, started text not null, command text, path text, case_name text, seconds real, sha text);
+create table if not exists runs (
+  id text primary key, started text not null, command text, path text, case_name text, seconds real, sha text
+);
 """
 
 
@@ -116,7 +118,8 @@ class Store:
     def runs(self) -> tuple[RunEntry, ...]:
         """All runs, latest first."""
         with self._database() as database:
-            rows = database.execute("select id, started, command, path, case_name, seconds from runs order by started desc, rowid desc").fetchall()
+            query = "select id, started, command, path, case_name, seconds from runs order by started desc, rowid desc"
+            rows = database.execute(query).fetchall()
         return tuple(RunEntry(id=r[0], started=r[1], command=r[2], path=r[3], case=r[4], seconds=r[5]) for r in rows)
 
     def _blob(self, sha: str) -> Path:

@@ -43,7 +43,7 @@ def read_target(target: str, case_file: str | None = None) -> KernelCase:
 
 
 def kernels_of(tree: ast.Module) -> tuple[str, ...]:
-    """Names of the `@triton.jit` functions that are not called by other kernels only; all of them, in order of definition."""
+    """Names of all `@triton.jit` functions, in order of definition."""
     return tuple(
         node.name for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(_is_jit(d) for d in node.decorator_list)
@@ -132,6 +132,8 @@ def _keys(tree: ast.Module, name: str) -> tuple[str, ...]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         if any(isinstance(t, ast.Name) and t.id == name for t in targets):
             value = getattr(node, "value", None)
-            keys = [k.value for k in value.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)] if isinstance(value, ast.Dict) else []
-            return tuple(keys) if isinstance(value, ast.Dict) and len(keys) == len(value.keys) else ()
+            if not isinstance(value, ast.Dict):
+                return ()
+            keys = [k.value for k in value.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+            return tuple(keys) if len(keys) == len(value.keys) else ()
     return ()

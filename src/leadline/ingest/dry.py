@@ -48,8 +48,12 @@ def describe(request: TraceRequest) -> CaseNames:
     return CaseNames(
         cases=tuple(program.cases), small=tuple(program.small), has_reference=program.reference is not None, tolerances=tolerances,
         by_dtype=by_dtype,
-        arguments={name: ", ".join(f"{k}={v!r}" for k, v in given.items())[:500] for name, given in (program.cases | program.small).items()},
+        arguments={name: _as_text(given) for name, given in (program.cases | program.small).items()},
     )  # fmt: skip
+
+
+def _as_text(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{k}={v!r}" for k, v in arguments.items())[:500]
 
 
 def read_tolerance(value: Any, where: str = "") -> tuple[tuple[tuple[float, float], ...], dict[str, tuple[float, float]]]:
@@ -133,7 +137,7 @@ class _Attempt:
         from leadline.execution.driver import standing_in
         from leadline.execution.target import parse_target
         from leadline.ingest.device_stub import allow_fake_cuda, one_device
-        from leadline.ingest.operations import FakeMode, HostFunctions, Operations
+        from leadline.ingest.operations import FakeMode, HostFunctions, Operations, lists_at_once
         from leadline.ingest.tensors import KnownValues, Storages
 
         storages, values = Storages(), KnownValues()
@@ -145,6 +149,7 @@ class _Attempt:
         with contextlib.ExitStack() as stack:
             stack.enter_context(standing_in(self.request.target))
             stack.enter_context(one_device(parse_target(self.request.target)))
+            stack.enter_context(lists_at_once(operations))
             if self.way == "real inputs":
                 inputs = self._as_fakes(self._real_inputs(), fake, values)
             for mode in (fake, operations, HostFunctions(operations)):

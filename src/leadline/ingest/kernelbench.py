@@ -46,7 +46,7 @@ def adapt(owner: ModuleType, module: ModuleType, file: str, case: KernelCase) ->
         from torch.utils._pytree import tree_map
 
         torch.manual_seed(seed)
-        values = get_inputs() if group is None or get_groups is None else get_groups()[group]
+        values: Any = get_groups()[group] if group is not None and get_groups is not None else get_inputs()  # pyright: ignore
         moved = tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, list(values))
         return {f"x{i}": v for i, v in enumerate(moved)}
 

@@ -10,7 +10,6 @@ from unittest import mock
 
 import msgspec
 import torch
-import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
@@ -114,7 +113,8 @@ class LaunchRecorder:
             bound, specialization, _ = binder(*map(self._argument, args), **{k: self._argument(v) for k, v in full.items()})
             options, signature, _, _ = function._pack_args(backend, full, bound, specialization, None)
         except (TypeError, KeyError, ValueError, AssertionError) as error:
-            text = one_line(error).strip("'\"").replace("dynamic_func()", f"{name}()")
+            text = one_line(error)
+            text = text.strip("'\"") if isinstance(error, KeyError) else text.replace("dynamic_func()", f"{name}()")
             raise KernelError(f"kernel {name} cannot be launched: {text}", where=place) from None
         values = {k: _original(v) for k, v in bound.items()}
         extents = self._grid(name, grid, values, place)
@@ -203,7 +203,7 @@ class LaunchRecorder:
 
     def _grid(self, name: str, grid: Any, values: dict[str, Any], place: str) -> tuple[int, int, int]:
         try:
-            extents = grid(values) if callable(grid) else grid
+            extents: Any = grid(values) if callable(grid) else grid
             sizes = [int(n) for n in ((extents,) if isinstance(extents, int) else extents)]
         except KernelError:
             raise
@@ -280,6 +280,3 @@ def _definition(function: JITFunction[Any]) -> tuple[str, int]:
     """File as loaded and line of `def`."""
     offset = next((i for i, text in enumerate(function.raw_src) if text.lstrip().startswith("def ")), 0)
     return function.fn.__code__.co_filename, function.starting_line_number + offset
-
-
-TRITON_VERSION = triton.__version__

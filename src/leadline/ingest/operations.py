@@ -1,11 +1,15 @@
 """What a wrapper does on the host while it is traced: torch operations, reads of device data. Workers only: imports torch."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
 )
 from torch.overrides import TorchFunctionMode
@@ -224,13 +228,27 @@ class HostFunctions(TorchFunctionMode):
             return True, None
         if not is_fake(tensor):
             return False, None
-        operations.read(tensor, "tolist" if name == "tolist" else "numpy")
+        operations.read(tensor, "numpy")
         value = operations.known(tensor, name)
         with _disable_current_modes():
-            return True, value.tolist() if name == "tolist" else value.numpy()
+            return True, value.numpy()
 
 
-_METHODS = {"data_ptr", "cuda", "pin_memory", "is_pinned", "record_stream", "share_memory_", "tolist", "numpy", "__array__"}
+@contextlib.contextmanager
+def lists_at_once(operations: Operations) -> Iterator[None]:
+    """Within the block `tolist` of a fake tensor is one read; its own goes element by element, for hours when there are many."""
+
+    def tolist(tensor: torch.Tensor) -> Any:
+        operations.read(tensor, "tolist")
+        value = operations.known(tensor, "tolist")
+        with _disable_current_modes():
+            return value.tolist()
+
+    with mock.patch.object(FakeTensor, "tolist", tolist):
+        yield
+
+
+_METHODS = {"data_ptr", "cuda", "pin_memory", "is_pinned", "record_stream", "share_memory_", "numpy", "__array__"}
 
 
 def _with_index(leaf: Any) -> Any:

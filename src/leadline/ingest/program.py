@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from leadline.errors import KernelError
 from leadline.execution.modules import load_module
@@ -47,15 +47,16 @@ def load_program(case: KernelCase, text: str | None = None) -> Program:
         return adapt(owner, module, file, case)
     where = case.case_file or case.path
     launch = getattr(owner, case.wrapper, None) or getattr(module, case.wrapper, None)
-    make_inputs = getattr(owner, "make_inputs", None)
+    make_inputs: Any = getattr(owner, "make_inputs", None)
     if not callable(launch):
-        raise KernelError(f"{case.wrapper} is not a function", where=where, remedy=f"define {case.wrapper}(**inputs) that launches the kernels")
+        remedy = f"define {case.wrapper}(**inputs) that launches the kernels"
+        raise KernelError(f"{case.wrapper} is missing", where=where, remedy=remedy)
     if not callable(make_inputs):
         remedy = "define make_inputs(*, device, seed, **case) that returns a dict of inputs"
         raise KernelError("make_inputs is missing", where=where, remedy=remedy)
     reference = getattr(owner, "reference", None)
     return Program(
-        module=module, file=file, make_inputs=make_inputs, launch=launch, reference=reference if callable(reference) else None,
+        module=module, file=file, make_inputs=cast(Any, make_inputs), launch=launch, reference=reference if callable(reference) else None,
         cases=_sizes(owner, "CASES", where), small=_sizes(owner, "SMALL", where, required=False),
         tolerance=getattr(owner, "TOLERANCE", None),
     )  # fmt: skip

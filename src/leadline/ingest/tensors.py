@@ -52,7 +52,7 @@ class Storages:
 
     def address(self, tensor: torch.Tensor) -> int:
         """A made-up device address whose alignment is what the real one's would be."""
-        return _BASE + (self.number(tensor) << 36) + tensor.storage_offset() * tensor.element_size()
+        return _BASE + (self.number(tensor) << 36) + int(tensor.storage_offset()) * tensor.element_size()
 
     def spec(self, tensor: torch.Tensor) -> TensorSpec:
         """The record that describes `tensor`."""
