@@ -68,6 +68,9 @@ class GridUnderfill(Rule):
             extra = (view.ceilings.launch_us if view.ceilings else 3.0) + 1.0
         factor = gain(view, launch, split=split, chain=split, overhead_us=extra, overlap=bool(facts.of_kind("dot")))
         high = min(factor if factor is not None else split**0.5, split)
+        if launch.programs >= view.sms:
+            # Every multiprocessor has work; whether its warps suffice is less certain than whether it has any.
+            high = 1.0 + (high - 1.0) * 0.5
         if high < 1.03:
             return
         at = loop.line if loop else line or facts.line
@@ -103,7 +106,7 @@ class GridUnderfill(Rule):
         if launch is None or facts is None or loop is None:
             return
         # Four programs a multiprocessor hide each other's latency; more only make more partial results.
-        for most, wanted in ((32, 4 * view.sms), (16, 2 * view.sms), (64, 8 * view.sms)):
+        for most, wanted in ((64, 4 * view.sms), (32, 8 * view.sms), (16, 2 * view.sms)):
             ways = min(most, 1 << max(0, int(count / 2)).bit_length())
             source = split(view, launch, facts, loop.line, ways, wanted)
             if source:

@@ -47,7 +47,7 @@ class L2Order(Rule):
         loads = [a for a in facts.accesses if a.kind == "load" and a.loop >= 0 and a.base]
         operands = [t.numel * t.itemsize for name in {a.base for a in loads if a.base} if (arg := launch.argument(name)) and (t := arg.tensor)]
         l2 = view.ceilings.l2_bytes if view.ceilings else 50e6
-        if order is None or len(operands) < 2 or sum(operands) < l2 or _grouped(node):
+        if order is None or len(operands) < 2 or sum(operands) < l2 or grouped(node):
             return
         columns = number(order.tiles, launch, facts)
         if columns is None or columns < 16:
@@ -116,7 +116,7 @@ def linear_order(node: ast.FunctionDef) -> Order | None:
     return Order(ast.unparse(rows[0].left), ast.unparse(rows[0].right), rows[0], columns[0])
 
 
-def _grouped(node: ast.FunctionDef | None) -> bool:
+def grouped(node: ast.FunctionDef | None) -> bool:
     """Whether the kernel already forms groups: a minimum with a group size, or `tl.swizzle2d`."""
     if node is None:
         return False

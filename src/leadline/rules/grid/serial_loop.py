@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterable
 
-from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
+from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Probe, Rewrite, SourceEdit
 from leadline.rules.base import Rule, View, metric
 from leadline.rules.grid.body import function, loop_node, reset_by
 from leadline.rules.grid.examples.serial_loop import EXAMPLES
@@ -70,6 +70,16 @@ class SerialLoop(Rule):
             prediction="a grid as many times larger; the loop is gone", notes=("segmented",) if resets else (),
             facts=[metric("trips", count, "iterations", launch, loop.line), metric("programs", launch.programs, "programs", launch, loop.line, predicted=False, collector="trace")],
         )  # fmt: skip
+
+    def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
+        for made in self.rewrite(view, hypothesis):
+            yield Probe(
+                claim="without the loop every item has its own program",
+                grants=(SourceEdit(text=made.source, label=made.title),),
+                signature="ttgir.scf.for",
+                expect="decrease",
+                launch=hypothesis.launch,
+            )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         from leadline.rules.grid.unroll_to_grid import loop_to_grid

@@ -68,7 +68,7 @@ def exposed(statements: list[ast.stmt]) -> set[str]:
     for statement in statements:
         if isinstance(statement, ast.For):
             inner = exposed(statement.body) - {n.id for n in ast.walk(statement.target) if isinstance(n, ast.Name)}
-            found |= (used(statement.iter) | inner) - done
+            found |= (used(statement.iter) - {"range"} | inner) - done
         elif isinstance(statement, ast.If):
             found |= (used(statement.test) | exposed(statement.body) | exposed(statement.orelse)) - done
         else:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from leadline.model import Hypothesis, KernelFacts, Launch, Rewrite
+from leadline.model import Constant, Hypothesis, KernelFacts, Launch, Option, Probe, Rewrite, SourceEdit
 from leadline.rules.base import Rule, View, located, metric, raised
 from leadline.rules.grid.work import launched, numbers, threads
 from leadline.rules.tile.examples.tile_too_large import EXAMPLES
@@ -107,6 +107,23 @@ class TileTooLarge(Rule):
         # The compiler found room for the tile: only the padding is left.
         capped = msgspec.structs.replace(hypothesis.estimate, low=1.0, high=min(hypothesis.estimate.high, 1.04))
         return msgspec.structs.replace(hypothesis, estimate=capped, counter=(*hypothesis.counter, fact))
+
+    def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
+        compiled = view.compiled.get(hypothesis.launch)
+        made = next(iter(self.rewrite(view, hypothesis)), None)
+        if made is None or compiled is None or compiled.error:
+            return
+        # Fewer registers alone prove nothing about a tile that fits; only spills that go away do.
+        if compiled.resources.spill_store_bytes + compiled.resources.spill_load_bytes:
+            facts = [Option(name=n, value=v) if n == "num_warps" else Constant(argument=n, value=v) for n, v in made.choices.items()]
+            yield Probe(
+                claim="blocks of the row stay in registers",
+                grants=(SourceEdit(text=made.source, label=made.title), *facts),
+                signature="spill_bytes",
+                expect="decrease",
+                stage="sass",
+                launch=hypothesis.launch,
+            )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         from leadline.rules.tile.column_blocks import column_grid

@@ -97,7 +97,7 @@ def launch(x):
     m, n = x.shape
     y = torch.empty(m, device=x.device, dtype=torch.float32)
     programs = m
-    splits = max(1, min(32, triton.next_power_of_2(528 // max(programs, 1)), triton.next_power_of_2(triton.cdiv(n, 1024)) // 4))
+    splits = max(1, min(64, triton.next_power_of_2(528 // max(programs, 1)), triton.next_power_of_2(triton.cdiv(n, 1024)) // 4))
     if splits == 1:
         energy_kernel[(m,)](x, y, n, BLOCK=1024, num_warps=4)
     else:
