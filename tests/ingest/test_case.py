@@ -34,6 +34,11 @@ def test_other_case_file(write):
     with pytest.raises(KernelError) as caught:
         read_target(path, bad)
     assert str(caught.value) == f"{bad}: make_inputs is missing; define make_inputs(*, device, seed, **case) that returns a dict of inputs"
+    unrelated = write(KERNEL + CASE, "unrelated.py")
+    with pytest.raises(KernelError) as caught:
+        read_target(path, unrelated)
+    assert str(caught.value) == f"{unrelated}: launch does not use {path}; import the kernels from f"
+    assert read_target(write(KERNEL + CASE, "own.py"), unrelated).case_file == unrelated
     with pytest.raises(KernelError, match="launch is missing"):
         read_target(path, write("def make_inputs(): ...\n", "bad.py"))
 

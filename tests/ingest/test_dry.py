@@ -256,6 +256,15 @@ def test_kernels_of_another_module_and_another_case_file(tmp_path):
     assert trace(TraceRequest(case=case, case_name="odd", text=text)).launches[0].arguments[1].name == "m"
 
 
+def test_the_targets_own_wrapper_comes_first(run, tmp_path):
+    launch = "def launch(x):\n    add_one[(1,)](x, 64, B=64)\n"
+    run(launch)
+    own = tmp_path / "own.py"
+    own.write_text(HEAD.split("CASES")[0] + launch.replace("(1,)", "(7,)"))
+    case = KernelCase(path=str(own), source="", kernels=(), case_file=str(tmp_path / "case.py"))
+    assert trace(TraceRequest(case=case, case_name="odd")).launches[0].grid == (7, 1, 1)
+
+
 def test_kernelbench_pair(tmp_path):
     file = tmp_path / "pair.py"
     file.write_text(

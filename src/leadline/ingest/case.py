@@ -28,13 +28,13 @@ def read_target(target: str, case_file: str | None = None) -> KernelCase:
         owner_names, owner = _names(owner_tree), str(Path(case_file).resolve())
     everything = names | owner_names
     bench = "ModelNew" in everything and bool({"get_inputs", "get_input_groups"} & everything)
-    if not kernels and not (_imports_something(tree) and {"launch", "ModelNew"} & names) and not _imports_triton_kernels(owner_tree, path):
+    if not kernels and not (_imports_something(tree) and {"launch", "ModelNew"} & names) and not _imports_from(owner_tree, path):
         raise KernelError("no @triton.jit kernel in the file", where=path, remedy="give the file that defines or launches the kernels")
     if bench and "launch" not in everything:
         oracle = "reference" if "Model" in everything else "launch"
         return KernelCase(path=str(Path(path).resolve()), source=text, kernels=kernels, selected=selected, oracle=oracle,
                           kind="kernelbench", case_file=owner, wrapper="ModelNew")  # fmt: skip
-    _complete(path, case_file, names, owner_names)
+    _complete(path, case_file, names, owner_names, _imports_from(owner_tree, path))
     return KernelCase(
         path=str(Path(path).resolve()), source=text, kernels=kernels, selected=selected,
         oracle="reference" if "reference" in owner_names else "launch", cases=_keys(owner_tree, "CASES"),
@@ -72,7 +72,7 @@ def _parse(path: str, option: str) -> tuple[str, ast.Module]:
         raise KernelError(f"cannot be read as Python: {str(error).splitlines()[0]}", where=path) from None
 
 
-def _complete(path: str, case_file: str | None, names: set[str], owner_names: set[str]) -> None:
+def _complete(path: str, case_file: str | None, names: set[str], owner_names: set[str], uses: bool) -> None:
     """Raise the error that names what a case lacks and how to give it."""
     if case_file is not None:
         if "make_inputs" not in owner_names:
@@ -80,6 +80,8 @@ def _complete(path: str, case_file: str | None, names: set[str], owner_names: se
                               remedy="define make_inputs(*, device, seed, **case) that returns a dict of inputs")  # fmt: skip
         if "launch" not in owner_names | names:
             raise KernelError("launch is missing", where=case_file, remedy="define launch(**inputs) that launches the kernels")
+        if "launch" not in names and not uses:
+            raise KernelError(f"launch does not use {path}", where=case_file, remedy=f"import the kernels from {Path(path).stem}")
         return
     missing = [name for name in ("CASES", "make_inputs", "launch") if name not in names]
     if missing:
@@ -120,10 +122,12 @@ def _imports_something(tree: ast.Module) -> bool:
     return False
 
 
-def _imports_triton_kernels(owner: ast.Module, path: str) -> bool:
-    """Whether the case file takes names from the target by import (then the target may itself re-export kernels)."""
+def _imports_from(owner: ast.Module, path: str) -> bool:
+    """Whether the case file imports the target or names of it (it may itself only re-export kernels)."""
     stem = Path(path).stem
-    return any(isinstance(n, ast.ImportFrom) and (n.module or "").rpartition(".")[2] == stem for n in ast.walk(owner))
+    modules = [n.module or "" for n in ast.walk(owner) if isinstance(n, ast.ImportFrom)]
+    modules += [a.name for n in ast.walk(owner) if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names]
+    return any(name.rpartition(".")[2] == stem for name in modules)
 
 
 def _keys(tree: ast.Module, name: str) -> tuple[str, ...]:

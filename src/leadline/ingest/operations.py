@@ -21,7 +21,7 @@ from leadline.ingest.tensors import KNOWN_LIMIT, KnownValues, Storages, is_fake
 from leadline.model import HostOp
 
 ASSUMPTIONS = 16  # unknown values answered in one trace
-REAL_LIMIT = 1 << 30  # bytes that a run with real data may allocate, counting what it frees again
+REAL_LIMIT = 256 << 20  # bytes that a run with real data may allocate, counting what it frees again
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 _NAMES = {"zeros_like": "zeros", "new_zeros": "zeros", "ones_like": "ones", "full_like": "full", "new_full": "full"}
 _WRITE_ONLY = {"copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"}

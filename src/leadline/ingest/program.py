@@ -46,7 +46,8 @@ def load_program(case: KernelCase, text: str | None = None) -> Program:
 
         return adapt(owner, module, file, case)
     where = case.case_file or case.path
-    launch = getattr(owner, case.wrapper, None) or getattr(module, case.wrapper, None)
+    # The target's own wrapper comes first: a case file that brings another one must not put other kernels in its place.
+    launch = getattr(module, case.wrapper, None) or getattr(owner, case.wrapper, None)
     make_inputs: Any = getattr(owner, "make_inputs", None)
     if not callable(launch):
         remedy = f"define {case.wrapper}(**inputs) that launches the kernels"
