@@ -133,9 +133,10 @@ class Operations(TorchDispatchMode):
         device = next((leaf.device for leaf in leaves), torch.device("cpu"))
         value = self.values.compute(func, args, kwargs)
         if value is None:
-            if not self.recording or name not in ("nonzero", "masked_select"):
+            allowed = self.recording or self.zero_in_inputs
+            if not allowed or len(self.assumptions) >= ASSUMPTIONS or name not in ("nonzero", "masked_select"):
                 raise UnknownValue(f"line {self.line()} needs the data of a tensor for the shape of {name}", self.line())
-            count = leaves[0].numel()
+            count = leaves[0].numel() if self.recording else 0
             self.assumptions.append(f"line {self.line()} has a result whose size depends on data ({name}); taken as {count}")
             if name == "nonzero":
                 return torch.empty((count, leaves[0].dim()), dtype=torch.int64, device=device)
