@@ -29,6 +29,9 @@ class SimulatedDevice:
         self.flushes += 1
         self.work(80.0)
 
+    def hold(self, us: float) -> None:
+        self.work(us)
+
     def event(self) -> float:
         self.host += 0.5
         self.stream = max(self.stream, self.host)

@@ -27,7 +27,7 @@ def test_the_ratio_is_found_and_kept_output_is_the_candidates() -> None:
 def test_blocks_are_abba_in_random_order() -> None:
     device, log = SimulatedDevice(), list[str]()
     race = clock.race(device, side(device, 9, log, "A"), side(device, 9, log, "B"), 2, budget_s=0.0, seed=4)
-    start = 4 + 2 * 2  # warm-up, then one of each per input set
+    start = 4 + 6 + 2 * 2  # warm-up, host times, then one of each per input set
     blocks = ["".join(log[start + 4 * i : start + 4 * i + 4]) for i in range(len(race.original))]
     assert set(blocks) == {"ABBA", "BAAB"}
 

@@ -37,9 +37,16 @@ class CudaDevice:
         self._event = torch.cuda.Event  # taken before user code is imported
         self._sync = torch.cuda.synchronize
         self._clock = time.perf_counter
+        self._sleep = getattr(torch.cuda, "_sleep", None)  # a spin of that many cycles; without it the flush alone covers the host
+        self._mhz = float(getattr(properties, "clock_rate", 0) or 0) / 1e3
 
     def flush(self) -> None:
         self._buffer.zero_()
+
+    def hold(self, us: float) -> None:
+        """Keep the device busy for about so many microseconds without touching memory: the host prepares what is timed meanwhile."""
+        if self._sleep is not None and us > 0:
+            self._sleep(int(min(us, 20_000.0) * (self._mhz or 1500.0)))
 
     def event(self) -> Any:
         stamp = self._event(enable_timing=True)

@@ -20,6 +20,7 @@ from leadline.model import Ceilings, LaunchTiming, Profile
 
 _MIN_RUNS = 9
 _MAX_RUNS = 60
+_HOLD_US = 300.0  # covers the host time of most wrappers, so that stamps see the device alone
 
 
 def device_name(request: Nothing) -> str | None:
@@ -78,6 +79,7 @@ def profile_on(device: Any, hook: Any, call: Callable[[], Any], request: Profile
     began = device.now()
     totals, walls = [], []
     while len(totals) < _MIN_RUNS or (device.now() - began < request.budget_s / 2 and len(totals) < _MAX_RUNS):
+        device.hold(_HOLD_US)
         device.flush()
         start = device.event()
         call()
@@ -92,6 +94,7 @@ def profile_on(device: Any, hook: Any, call: Callable[[], Any], request: Profile
     kernels: list[str] = []
     began, runs = device.now(), 0
     while runs < _MIN_RUNS or (device.now() - began < request.budget_s / 2 and runs < _MAX_RUNS):
+        device.hold(_HOLD_US)
         device.flush()
         with hook.stamped(device) as stamps:
             call()
@@ -198,6 +201,7 @@ def _best(device: CudaDevice, work: Callable[[], Any], *, flush: bool = True, tr
     work()
     best = float("inf")
     for _ in range(tries):
+        device.hold(_HOLD_US)
         if flush:
             device.flush()
         start = device.event()

@@ -8,13 +8,14 @@ from leadline.model import Candidate, Finding, KernelCase, LaunchSite, Rewrite, 
 from leadline.propose.base import Proposal
 from leadline.rules.editing import SourceFile
 
-WARPS = (1, 2, 4, 8, 16)
-STAGES = (2, 3, 4, 5)
+MAX_WARPS, MAX_STAGES = 16, 6
 DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
 
 
 class SearchProposer:
-    """One step along one constant at a time, from what the parent has. Only worth proposing where a device can choose."""
+    """One step along one constant at a time, from what the parent has: a round that wins is the next round's parent, so the search
+    climbs. A literal of the grid that equals the changed constant moves with it; whether that was meant, the judge finds out.
+    """
 
     name = "search"
 
@@ -29,7 +30,11 @@ class SearchProposer:
             for name, value, option in changes:
                 file = SourceFile(parent.source)
                 try:
-                    (file.set_launch_option if option else file.set_launch_argument)(site.line, name, str(value))
+                    if option:
+                        file.set_launch_option(site.line, name, str(value))
+                    else:
+                        _move_grid(file, site, _literal(site.arguments.get(name)), value)
+                        file.set_launch_argument(site.line, name, str(value))
                     text = file.apply()
                 except ValueError:
                     continue
@@ -48,23 +53,34 @@ def _literal(text: str | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def _move_grid(file: SourceFile, site: LaunchSite, old: int | None, new: int) -> None:
+    """Replace the literal `old` by `new` in every axis of the grid that names it."""
+    for axis, text in enumerate(site.grid_axes):
+        tree = ast.parse(text, mode="eval")
+        hits = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == old and not isinstance(n.value, bool)]
+        if old is not None and hits:
+            for node in hits:
+                node.value = new
+            file.set_grid_axis(site.line, axis, ast.unparse(tree))
+
+
 def _option_changes(site: LaunchSite, has_dot: bool) -> list[tuple[str, int, bool]]:
     warps, stages = site.options.get("num_warps"), site.options.get("num_stages")
     have_warps = DEFAULT_WARPS if warps is None else _literal(warps)
     have_stages = DEFAULT_STAGES if stages is None else _literal(stages)
     out: list[tuple[str, int, bool]] = []
     if have_warps is not None:
-        out += [("num_warps", w, True) for w in sorted(WARPS, key=lambda w: abs(w - (have_warps or 4))) if w != have_warps]
+        out += [("num_warps", w, True) for w in (have_warps * 2, have_warps // 2) if 1 <= w <= MAX_WARPS]
     if have_stages is not None and has_dot:
-        out += [("num_stages", s, True) for s in STAGES if s != have_stages]
+        out += [("num_stages", s, True) for s in (have_stages + 1, have_stages - 1) if 1 <= s <= MAX_STAGES]
     return out
 
 
 def _constant_changes(site: LaunchSite, constexprs: set[str]) -> list[tuple[str, int, bool]]:
-    """Half, double and four times every power-of-two constexpr that the launch gives as a literal."""
+    """Half and double every power-of-two constexpr that the launch gives as a literal."""
     out: list[tuple[str, int, bool]] = []
     for name, text in site.arguments.items():
         value = _literal(text)
         if name in constexprs and value is not None and value >= 8 and value & (value - 1) == 0:
-            out += [(name, v, False) for v in (value * 2, value // 2, value * 4) if 8 <= v <= 65536]
+            out += [(name, v, False) for v in (value * 2, value // 2) if 8 <= v <= 65536]
     return out
