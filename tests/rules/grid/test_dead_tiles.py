@@ -38,12 +38,18 @@ def test_half_of_a_causal_square_is_dead() -> None:
 def test_bounds_follow_the_comparison(comparison: str, expected: tuple[str, str]) -> None:
     text = BEFORE.replace("keys[None, :] <= rows[:, None]", comparison).replace("scale, length,", "scale, length, shift, window,")
     _, _, facts, node = found(text)
-    bounds = [tightened(c, node, facts.loops[0]) for c in conditions(node, node, facts) if "rows" in c.left + c.right and "keys" in c.left + c.right]
+    bounds = [
+        tightened(c, node, facts.loops[0])
+        for c in conditions(node, node, facts)
+        if "rows" in c.left + c.right and "keys" in c.left + c.right
+    ]
     assert bounds == [expected]
 
 
 def test_disjunctions_bound_nothing() -> None:
-    made, _, facts, node = found(BEFORE.replace("keys[None, :] <= rows[:, None]", "(keys[None, :] <= rows[:, None]) | (keys[None, :] < 16)"))
+    made, _, facts, node = found(
+        BEFORE.replace("keys[None, :] <= rows[:, None]", "(keys[None, :] <= rows[:, None]) | (keys[None, :] < 16)")
+    )
     assert bounded(made, facts, node, facts.loops[0]) is None
 
 

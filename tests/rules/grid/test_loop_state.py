@@ -25,7 +25,13 @@ def states(*lines: str):
 
 
 def test_softmax_statistics() -> None:
-    lines = ("s = tl.load(p + i)", "new = tl.maximum(m, tl.max(s, 0))", "a = tl.exp(m - new)", "w = tl.exp(s - new)", "l = l * a + tl.sum(w, 0)")
+    lines = (
+        "s = tl.load(p + i)",
+        "new = tl.maximum(m, tl.max(s, 0))",
+        "a = tl.exp(m - new)",
+        "w = tl.exp(s - new)",
+        "l = l * a + tl.sum(w, 0)",
+    )
     assert states(*lines, "acc = acc * a + w", "m = new") == {"m": "peak", "l": "scaled", "acc": "scaled"}
     assert states(*lines, "acc *= a", "acc += w", "m = new") == {"m": "peak", "l": "scaled", "acc": "scaled"}
     assert states(*lines, "acc = tl.dot(w, s, acc * a[:, None])", "m = new") == {"m": "peak", "l": "scaled", "acc": "scaled"}

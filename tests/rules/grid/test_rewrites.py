@@ -52,7 +52,9 @@ def test_loop_variable_is_taken_from_the_program_id_where_it_is_used_alone() -> 
     assert "[(triton.cdiv(m, 32) * 32,)]" in source
 
 
-@pytest.mark.parametrize(("old", "new"), [("if row < m:", "if row >= m:\n            break\n        if row < m:"), ("range(ROWS)", "range(2, ROWS)")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("if row < m:", "if row >= m:\n            break\n        if row < m:"), ("range(ROWS)", "range(2, ROWS)")]
+)
 def test_loops_of_other_forms_stay(old: str, new: str) -> None:
     assert moved(rows(serial_loop.BEFORE.replace(old, new)), "for i") is None
 
@@ -81,7 +83,7 @@ def test_neighbours_share_a_program() -> None:
     made = heads()
     found = list(TinyPrograms().suspect(made))
     assert len(found) == 1 and found[0].estimate.high > 2
-    (axis, source), = coarsened(made, made.launches[0], made.kernel(made.launches[0]), 8)  # type: ignore[arg-type]
+    ((axis, source),) = coarsened(made, made.launches[0], made.kernel(made.launches[0]), 8)  # type: ignore[arg-type]
     assert axis == 1 and source == tiny_programs.AFTER
     returns = tiny_programs.BEFORE.replace("    head =", "    if token < 0:\n        return\n    head =")
     early = heads(returns)

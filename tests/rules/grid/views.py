@@ -21,7 +21,9 @@ def tensor(name: str, shape: tuple[int, ...], storage: int, dtype: str = "fp32")
     for extent in reversed(shape):
         strides.insert(0, step)
         step *= extent
-    return Argument(name=name, type=f"*{dtype}", tensor=TensorSpec(dtype=dtype, shape=shape, strides=tuple(strides), storage=storage), divisible=16)
+    return Argument(
+        name=name, type=f"*{dtype}", tensor=TensorSpec(dtype=dtype, shape=shape, strides=tuple(strides), storage=storage), divisible=16
+    )
 
 
 def constant(name: str, value: int) -> Argument:
@@ -40,4 +42,10 @@ def view(text: str, kernel: str, arguments: tuple[Argument, ...], grid: tuple[in
     launch = Launch(index=0, kernel=kernel, kernel_file=PATH, kernel_line=kernel_line(text, kernel), kernel_module="", call_file=PATH, call_line=call,
                     grid=grid, arguments=arguments, options={"num_warps": warps})  # fmt: skip
     samples = {0: LaunchSample(launch=0, programs=launch.programs, sampled=4, accesses=accesses, loops=loops)} if accesses or loops else {}
-    return View(source=facts, trace=Trace(case="full", launches=(launch,)), samples=samples, costs={0: cost} if cost else {}, ceilings=ceilings.predicted("cuda:90"))
+    return View(
+        source=facts,
+        trace=Trace(case="full", launches=(launch,)),
+        samples=samples,
+        costs={0: cost} if cost else {},
+        ceilings=ceilings.predicted("cuda:90"),
+    )

@@ -17,7 +17,12 @@ from tests.rules.grid.views import constant, line_of, number, tensor, view
 
 
 def wide(text: str = tile_too_large.BEFORE, dtype: str = "fp32") -> View:
-    arguments = (tensor("x_ptr", (2048, 100000), 1, dtype), tensor("y_ptr", (2048, 100000), 2, dtype), number("n", 100000), constant("BLOCK", 131072))
+    arguments = (
+        tensor("x_ptr", (2048, 100000), 1, dtype),
+        tensor("y_ptr", (2048, 100000), 2, dtype),
+        number("n", 100000),
+        constant("BLOCK", 131072),
+    )
     return view(text, "softmax_kernel", arguments, (2048, 1, 1), warps=16)
 
 
@@ -66,7 +71,9 @@ def test_integer_rows_stay() -> None:
 
 
 def test_elementwise_rows_get_a_grid_axis() -> None:
-    text = tile_too_large.BEFORE.replace("    top = tl.max(x, 0)\n    total = tl.sum(tl.exp(x - top), 0)\n", "").replace("tl.exp(x - top) / total", "x * 2")
+    text = tile_too_large.BEFORE.replace("    top = tl.max(x, 0)\n    total = tl.sum(tl.exp(x - top), 0)\n", "").replace(
+        "tl.exp(x - top) / total", "x * 2"
+    )
     made = wide(text)
     facts = made.kernel(made.launches[0])
     assert facts
@@ -85,7 +92,9 @@ def test_spills_are_located_or_refuted() -> None:
 
     def compiled(spilled: int) -> View:
         resources = Resources(registers=128, spill_store_bytes=spilled, spill_load_bytes=spilled)
-        record = Compiled(launch=0, target="cuda:90", triton="3.6.0", kernel="softmax_kernel", resources=resources, line_counters={16: {"sass.STL": 9}})
+        record = Compiled(
+            launch=0, target="cuda:90", triton="3.6.0", kernel="softmax_kernel", resources=resources, line_counters={16: {"sass.STL": 9}}
+        )
         return msgspec.structs.replace(made, compiled={0: record}, level=3)
 
     located = rule.explain(compiled(600), hypothesis)
@@ -99,7 +108,13 @@ def test_a_larger_step_at_the_launch() -> None:
     arguments = (tensor("x_ptr", (8192, 8192), 1, "fp16"), tensor("y_ptr", (8192,), 2), number("m", 8192), number("n", 8192), constant("ROWS", 4),
                  constant("STEP", 16))  # fmt: skip
     line = line_of(tile_too_small.BEFORE, "for first")
-    made = view(tile_too_small.BEFORE, "mean_kernel", arguments, (2048, 1, 1), loops=(LoopSample(line=line, trips_min=512, trips_max=512, trips_mean=512),))
+    made = view(
+        tile_too_small.BEFORE,
+        "mean_kernel",
+        arguments,
+        (2048, 1, 1),
+        loops=(LoopSample(line=line, trips_min=512, trips_max=512, trips_mean=512),),
+    )
     rule = TileTooSmall()
     hypothesis = next(iter(rule.suspect(made)))
     facts = made.kernel(made.launches[0])

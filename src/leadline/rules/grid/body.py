@@ -92,7 +92,9 @@ def reset_by(view: View, facts: KernelFacts, loop: Loop) -> str:
     for branch in ast.walk(body):
         if not isinstance(branch, ast.If):
             continue
-        reset = {t.id for s in branch.body if isinstance(s, ast.Assign) and fresh(s.value) for t in s.targets if isinstance(t, ast.Name)} & carried
+        reset = {
+            t.id for s in branch.body if isinstance(s, ast.Assign) and fresh(s.value) for t in s.targets if isinstance(t, ast.Name)
+        } & carried
         fact = next((b for b in facts.branches if b.line == branch.lineno), None)
         if reset and (fact is None or fact.loaded):
             return ast.unparse(branch.test)
@@ -111,7 +113,7 @@ def _loaded(facts: KernelFacts) -> set[str]:
 
 
 def fresh(node: ast.AST) -> bool:
-    """Whether an expression is a constant start value: a number, `tl.zeros`, `tl.full`, or such a thing negated, cast or multiplied by 0."""
+    """Whether an expression is a constant start value: a number, `tl.zeros`, `tl.full`, or one of them negated, cast or times 0."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int | float)
     if isinstance(node, ast.UnaryOp):
@@ -120,4 +122,6 @@ def fresh(node: ast.AST) -> bool:
         return any(isinstance(x, ast.Constant) and x.value == 0 for x in (node.left, node.right))
     if isinstance(node, ast.Call) and callee(node) == "float":
         return True
-    return callee(node) in ZEROES or (callee(node) == "to" and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and fresh(node.func.value))
+    return callee(node) in ZEROES or (
+        callee(node) == "to" and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and fresh(node.func.value)
+    )

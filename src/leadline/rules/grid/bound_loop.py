@@ -36,7 +36,7 @@ def bounded(view: View, facts: KernelFacts, function: ast.FunctionDef, loop: Loo
         if found is None or not _known(found[1], before):
             continue
         kind, bound = found
-        if bound == stop or bound == start:
+        if bound in (stop, start):
             continue
         if kind == "stop" and new_stop == stop and not _is_extent(bound, function):
             new_stop = f"tl.minimum({bound}, {stop})"
@@ -103,7 +103,9 @@ def _join_mask(text: Text, call: ast.Call, mask: ast.expr | None, test: str) -> 
         text.insert(end, f", mask={test}{other}")
         return
     written = text.of(mask)
-    if not isinstance(mask, ast.Name | ast.Attribute | ast.Subscript) and not (isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd)):
+    if not isinstance(mask, ast.Name | ast.Attribute | ast.Subscript) and not (
+        isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd)
+    ):
         written = f"({written})"
     text.replace(mask, f"{written} & {test}")
     if len(call.args) < 3 and not any(k.arg == "other" for k in call.keywords):

@@ -12,7 +12,7 @@ NEGATED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
 SAMPLES = 48
 
 
-class Visible(Record):
+class Visible(Record, frozen=True):
     """`left OP right` must hold for an element to count; `line` is where it is written."""
 
     left: str
@@ -21,7 +21,7 @@ class Visible(Record):
     line: int
 
 
-class Term(Record):
+class Term(Record, frozen=True):
     """One summand of a linear form: an expression text, its sign, and whether it is the loop variable or a `tl.arange` (then `size`)."""
 
     text: str
@@ -72,7 +72,11 @@ def neutral(node: ast.expr, function: ast.FunctionDef, depth: int = 0) -> bool:
 
 def assigned(function: ast.FunctionDef, name: str) -> list[ast.expr]:
     """Every value assigned to `name` in the kernel."""
-    return [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
+    return [
+        n.value
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)
+    ]
 
 
 def _conjuncts(node: ast.expr, wanted: bool, function: ast.FunctionDef, depth: int) -> Iterator[Visible]:
@@ -176,7 +180,9 @@ def _sum(parts: list[tuple[int, str]], constant: int) -> str:
     ordered = sorted(parts, key=lambda p: -p[0])
     text = ""
     for sign, part in ordered:
-        simple = isinstance(parse(part), ast.Name | ast.Constant | ast.Call | ast.Attribute) or (isinstance(node := parse(part), ast.BinOp) and isinstance(node.op, ast.Mult))
+        simple = isinstance(parse(part), ast.Name | ast.Constant | ast.Call | ast.Attribute) or (
+            isinstance(node := parse(part), ast.BinOp) and isinstance(node.op, ast.Mult)
+        )
         shown = part if simple else f"({part})"
         text += (f" {'+' if sign > 0 else '-'} {shown}") if text else (shown if sign > 0 else f"-{shown}")
     if constant or not text:

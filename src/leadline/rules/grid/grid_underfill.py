@@ -77,12 +77,23 @@ class GridUnderfill(Rule):
         work = f"a loop of about {count:.0f} iterations" if loop else f"a tile of {lanes} elements"
         axis = split_axis(loop, facts)
         yield self.hypothesis(
-            view, launch, line=at, low=1.0 + (high - 1.0) * 0.5, high=high, grade="observed" if launch.index in view.samples else "suspected",
-            claim=f"{launch.programs} programs for {view.sms} multiprocessors, each with {work}; splitting {axis} would give {split:.0f} times as many",
-            key=f"{launch.kernel}:{at}", sufficient_level=1, prediction="more programs, shorter loops; the time falls towards the memory floor",
-            facts=[metric("programs", launch.programs, "programs", launch, at, predicted=False, collector="trace"),
-                   metric("trips", count, "iterations", launch, at), metric("bytes_per_program", program_bytes(view, launch), "B", launch, at)],
-        )  # fmt: skip
+            view,
+            launch,
+            line=at,
+            low=1.0 + (high - 1.0) * 0.5,
+            high=high,
+            grade="observed" if launch.index in view.samples else "suspected",
+            claim=f"{launch.programs} programs for {view.sms} multiprocessors, each with {work}; "
+            f"splitting {axis} would give {split:.0f} times as many",
+            key=f"{launch.kernel}:{at}",
+            sufficient_level=1,
+            prediction="more programs, shorter loops; the time falls towards the memory floor",
+            facts=[
+                metric("programs", launch.programs, "programs", launch, at, predicted=False, collector="trace"),
+                metric("trips", count, "iterations", launch, at),
+                metric("bytes_per_program", program_bytes(view, launch), "B", launch, at),
+            ],
+        )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         cost = view.costs.get(hypothesis.launch)
@@ -91,7 +102,11 @@ class GridUnderfill(Rule):
             measured = view.time_us(launch.index)
             floor = max(cost.dram_us, 1e-3) + cost.launch_us
             if measured > 1.3 * floor:
-                return raised(hypothesis, "observed", metric("time_over_memory_floor", measured / floor, "x", launch, predicted=False, collector="timing"))
+                return raised(
+                    hypothesis,
+                    "observed",
+                    metric("time_over_memory_floor", measured / floor, "x", launch, predicted=False, collector="timing"),
+                )
         if view.level >= 3 and launch and not any(f.collector == "source" for f in hypothesis.facts if hasattr(f, "collector")):
             text = f"the grid {launch.grid} is chosen on the host; no compiler pass changes it"
             return raised(hypothesis, hypothesis.grade, seen(text, launch.call_file, launch.call_line))
@@ -110,10 +125,17 @@ class GridUnderfill(Rule):
             ways = min(most, 1 << max(0, int(count / 2)).bit_length())
             source = split(view, launch, facts, loop.line, ways, wanted)
             if source:
-                yield Rewrite(id="", rule=self.code, title=f"split the loop over the grid, at most {ways} ways, and combine", source=source,
-                              applicability="changes_numerics", precondition="everything the loop carries is a sum, a maximum or the statistics of a softmax",
-                              prediction="more programs, shorter loops, one small launch more", signature="programs", expect="increase",
-                              finding=f"{self.code}:{hypothesis.key}", choices={"splits": ways})  # fmt: skip
+                yield Rewrite(
+                    id="",
+                    rule=self.code,
+                    title=f"split the loop over the grid, at most {ways} ways, and combine",
+                    source=source,
+                    applicability="changes_numerics",
+                    precondition="everything the loop carries is a sum, a maximum or the statistics of a softmax",
+                    prediction="more programs, shorter loops, one small launch more",
+                    finding=f"{self.code}:{hypothesis.key}",
+                    choices={"splits": ways},
+                )
 
 
 def longest_loop(view: View, launch: Launch, facts: KernelFacts) -> tuple[Loop | None, float]:

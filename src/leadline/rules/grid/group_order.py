@@ -21,7 +21,11 @@ def grouped_source(view: View, facts: KernelFacts, order: "Order", group: int) -
     node = kernel_in(text, facts) if text else None
     if text is None or node is None:
         return None
-    statements = [s for s in node.body if s.lineno <= order.row.lineno <= (s.end_lineno or 0) or s.lineno <= order.column.lineno <= (s.end_lineno or 0)]
+    statements = [
+        s
+        for s in node.body
+        if s.lineno <= order.row.lineno <= (s.end_lineno or 0) or s.lineno <= order.column.lineno <= (s.end_lineno or 0)
+    ]
     if not statements:
         return None
     first = min(statements, key=lambda s: s.lineno)
@@ -49,6 +53,6 @@ def grouped_source(view: View, facts: KernelFacts, order: "Order", group: int) -
 def _called(node: ast.FunctionDef, expression: ast.expr) -> bool:
     """Whether the parentheses around an expression are those of a call."""
     place = (expression.lineno, expression.col_offset)
-    return any(isinstance(n, ast.Call) and (a.lineno, a.col_offset) == place for n in ast.walk(node) if isinstance(n, ast.Call) for a in n.args) or bool(
-        callee(expression)
-    )
+    return any(
+        isinstance(n, ast.Call) and (a.lineno, a.col_offset) == place for n in ast.walk(node) if isinstance(n, ast.Call) for a in n.args
+    ) or bool(callee(expression))

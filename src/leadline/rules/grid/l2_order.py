@@ -14,8 +14,7 @@ class L2Order(Rule):
     """Programs that run together share few input tiles.
 
     What it finds
-        A matrix product whose output tiles are walked row by row (`pid // tiles`, `pid % tiles`), or over two grid axes, without groups, while
-        the two operands exceed the L2 cache.
+        A matrix product whose output tiles are walked row by row (`pid // tiles`, `pid % tiles`) without groups, while the two operands exceed the L2 cache.
 
     Why it is slow
         A wave of programs in one row of tiles reads all of the other operand; in a block of rows and columns it would read far less.
@@ -45,7 +44,9 @@ class L2Order(Rule):
         node = function(view, facts)
         order = linear_order(node) if node else None
         loads = [a for a in facts.accesses if a.kind == "load" and a.loop >= 0 and a.base]
-        operands = [t.numel * t.itemsize for name in {a.base for a in loads if a.base} if (arg := launch.argument(name)) and (t := arg.tensor)]
+        operands = [
+            t.numel * t.itemsize for name in {a.base for a in loads if a.base} if (arg := launch.argument(name)) and (t := arg.tensor)
+        ]
         l2 = view.ceilings.l2_bytes if view.ceilings else 50e6
         if order is None or len(operands) < 2 or sum(operands) < l2 or grouped(node):
             return
@@ -57,8 +58,8 @@ class L2Order(Rule):
         if rows < 4:
             return
         straight = max(1.0, wave / columns) + min(wave, columns)
-        grouped = min(8.0, rows) + wave / min(8.0, rows)
-        ratio = straight / grouped
+        blockwise = min(8.0, rows) + wave / min(8.0, rows)
+        ratio = straight / blockwise
         cost = view.costs.get(launch.index)
         if ratio < 1.3:
             return
@@ -69,12 +70,21 @@ class L2Order(Rule):
             traffic_us = launch.programs / wave * bytes_wave / (view.ceilings.copy_bytes_per_s if view.ceilings else 4e12) * 1e6
             high = min(1.15, max(1.02, 1.0 + 0.15 * traffic_us / max(cost.compute_us, 1e-9)))
         yield self.hypothesis(
-            view, launch, line=order.line, low=1.0, high=high, key=f"{launch.kernel}:{order.line}", grade="observed", sufficient_level=1,
-            claim=f"a wave of {wave} programs touches {straight:.0f} operand tiles in this order, {grouped:.0f} in groups of 8 rows",
+            view,
+            launch,
+            line=order.line,
+            low=1.0,
+            high=high,
+            key=f"{launch.kernel}:{order.line}",
+            grade="observed",
+            sufficient_level=1,
+            claim=f"a wave of {wave} programs touches {straight:.0f} operand tiles in this order, {blockwise:.0f} in groups of 8 rows",
             prediction="more hits in L2",
-            facts=[metric("operand_bytes", sum(operands), "B", launch, order.line, predicted=False, collector="trace"),
-                   seen(f"`{order.row_text}` and `{order.column_text}` walk the tiles row by row", launch.kernel_file, order.line)],
-        )  # fmt: skip
+            facts=[
+                metric("operand_bytes", sum(operands), "B", launch, order.line, predicted=False, collector="trace"),
+                seen(f"`{order.row_text}` and `{order.column_text}` walk the tiles row by row", launch.kernel_file, order.line),
+            ],
+        )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         from leadline.rules.grid.group_order import grouped_source
@@ -88,8 +98,16 @@ class L2Order(Rule):
         for group in (8, 4, 16):
             source = grouped_source(view, facts, order, group)
             if source:
-                yield Rewrite(id="", rule=self.code, title=f"grouped order, {group} rows of tiles", source=source, precondition="a permutation of the program ids",
-                              prediction="more hits in L2", signature="l2_misses", expect="decrease", finding=f"{self.code}:{hypothesis.key}", choices={"GROUP": group})  # fmt: skip
+                yield Rewrite(
+                    id="",
+                    rule=self.code,
+                    title=f"grouped order, {group} rows of tiles",
+                    source=source,
+                    precondition="a permutation of the program ids",
+                    prediction="more hits in L2",
+                    finding=f"{self.code}:{hypothesis.key}",
+                    choices={"GROUP": group},
+                )
 
 
 class Order:
@@ -103,7 +121,13 @@ class Order:
 
 def linear_order(node: ast.FunctionDef) -> Order | None:
     """`pid // tiles` and `pid % tiles` over one program id, both written once; None for any other form."""
-    pids = {t.id: s.value for s in ast.walk(node) if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name) and program_axis(s.value) == 0}
+    pids = {
+        t.id: s.value
+        for s in ast.walk(node)
+        if isinstance(s, ast.Assign)
+        for t in s.targets
+        if isinstance(t, ast.Name) and program_axis(s.value) == 0
+    }
     rows: list[ast.BinOp] = []
     columns: list[ast.BinOp] = []
     for n in ast.walk(node):

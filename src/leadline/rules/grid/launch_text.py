@@ -26,7 +26,9 @@ class Text:
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword | ast.arg) -> tuple[int, int]:
         """Character offsets of a node."""
-        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+        return self.offset(node.lineno, node.col_offset), self.offset(
+            node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        )
 
     def of(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
         """The node's text as it is written."""
@@ -88,8 +90,14 @@ def kernel_in(text: Text, facts: KernelFacts) -> ast.FunctionDef | None:
 
 def launches_of(text: Text, kernel: str) -> list[ast.Call]:
     """All `kernel[grid](...)` calls of the file."""
-    return [n for n in ast.walk(text.tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)
-            and isinstance(n.func.value, ast.Name) and n.func.value.id == kernel]  # fmt: skip
+    return [
+        n
+        for n in ast.walk(text.tree)
+        if isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Subscript)
+        and isinstance(n.func.value, ast.Name)
+        and n.func.value.id == kernel
+    ]
 
 
 def launch_at(text: Text, launch: Launch) -> ast.Call | None:
@@ -110,8 +118,11 @@ def grid_of(text: Text, call: ast.Call) -> list[ast.expr] | None:
     node: ast.expr = call.func.slice if isinstance(call.func, ast.Subscript) else call
     if isinstance(node, ast.Name):
         function = enclosing(text, call)
-        values = [n.value for n in ast.walk(function or text.tree) if isinstance(n, ast.Assign)
-                  and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)]  # fmt: skip
+        values = [
+            n.value
+            for n in ast.walk(function or text.tree)
+            if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
+        ]
         uses = [n for n in ast.walk(function or text.tree) if isinstance(n, ast.Name) and n.id == node.id and isinstance(n.ctx, ast.Load)]
         if len(values) != 1 or len(uses) != 1:
             return None
@@ -146,6 +157,27 @@ def set_keyword(text: Text, call: ast.Call, name: str, value: str) -> None:
         text.insert(text.span(last)[1], f", {name}={value}")
 
 
+class _OnHost(ast.NodeTransformer):
+    """Puts a launch's arguments in the place of kernel parameters."""
+
+    def __init__(self, text: Text, call: ast.Call, kernel: ast.FunctionDef) -> None:
+        self.text, self.call, self.kernel, self.missing = text, call, kernel, False
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in ("tl", "triton"):
+            return ast.Name("triton", ast.Load())
+        given = passed(self.call, self.kernel, node.id)
+        self.missing |= given is None
+        return ast.parse(self.text.of(given), mode="eval").body if given is not None else node
+
+
+def on_host(text: Text, call: ast.Call, kernel: ast.FunctionDef, expression: str) -> str | None:
+    """An expression over kernel parameters in the words of a launch; None when it names anything else."""
+    host = _OnHost(text, call, kernel)
+    result = ast.unparse(host.visit(ast.parse(expression, mode="eval")))
+    return None if host.missing else result
+
+
 def with_arguments(view: View, launch: Launch, arguments: dict[str, str], options: dict[str, str]) -> str | None:
     """The file with other texts for some kernel parameters and launch options of one launch; None where that is not possible."""
     facts = view.kernel(launch)
@@ -176,7 +208,11 @@ def with_literal(source: str, function: str, name: str, value: int) -> str | Non
     except SyntaxError:
         return None
     owner = next((n for n in ast.walk(text.tree) if isinstance(n, ast.FunctionDef) and n.name == function), None)
-    found = [n for n in ast.walk(owner) if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)] if owner else []
+    found = (
+        [n for n in ast.walk(owner) if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
+        if owner
+        else []
+    )
     if len(found) != 1 or not isinstance(found[0].value, ast.Constant):
         return None
     text.replace(found[0].value, str(value))

@@ -88,7 +88,9 @@ def _peak(loop: ast.For, carried: set[str]) -> Peak | None:
         if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name) and isinstance(statement.targets[0], ast.Name)):
             continue
         old, new = statement.targets[0].id, statement.value.id
-        makes = [s.value for s in loop.body if isinstance(s, ast.Assign) and any(isinstance(t, ast.Name) and t.id == new for t in s.targets)]
+        makes = [
+            s.value for s in loop.body if isinstance(s, ast.Assign) and any(isinstance(t, ast.Name) and t.id == new for t in s.targets)
+        ]
         if old not in carried or len(makes) != 1:
             continue
         made = makes[0]
@@ -190,4 +192,10 @@ def _zero(init: ast.expr) -> bool:
         return init.value == 0
     if callee(init) == "zeros":
         return True
-    return isinstance(init, ast.Call) and callee(init) == "full" and len(init.args) > 1 and isinstance(init.args[1], ast.Constant) and init.args[1].value == 0
+    return (
+        isinstance(init, ast.Call)
+        and callee(init) == "full"
+        and len(init.args) > 1
+        and isinstance(init.args[1], ast.Constant)
+        and init.args[1].value == 0
+    )

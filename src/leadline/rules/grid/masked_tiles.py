@@ -75,12 +75,21 @@ class MaskedTiles(Rule):
         high = 1.0 / (1.0 - min(0.9, share) * 0.95)
         comparison = f"{condition.left} {_SIGN[condition.op]} {condition.right}"
         yield self.hypothesis(
-            view, launch, line=loop.line, low=1.0 + (high - 1.0) * 0.45, high=high, key=f"{launch.kernel}:{loop.line}",
+            view,
+            launch,
+            line=loop.line,
+            low=1.0 + (high - 1.0) * 0.45,
+            high=high,
+            key=f"{launch.kernel}:{loop.line}",
             claim=f"the loop runs over [{loop.start}, {loop.stop}) although `{comparison}` discards all of {share:.0%} of its tiles",
-            grade="observed", sufficient_level=1, prediction="fewer iterations for most programs",
-            facts=[seen(f"`{comparison}` decides which elements count, the loop's bounds ignore it", launch.kernel_file, condition.line),
-                   metric("dead_tiles", share, "share", launch, loop.line, collector="source")],
-        )  # fmt: skip
+            grade="observed",
+            sufficient_level=1,
+            prediction="fewer iterations for most programs",
+            facts=[
+                seen(f"`{comparison}` decides which elements count, the loop's bounds ignore it", launch.kernel_file, condition.line),
+                metric("dead_tiles", share, "share", launch, loop.line, collector="source"),
+            ],
+        )
 
     def _load(self, view: View, launch: Launch, facts: KernelFacts, load: ast.Assign, condition: Visible) -> Hypothesis | None:
         share = lane_share(view, launch, facts, condition)
@@ -93,11 +102,19 @@ class MaskedTiles(Rule):
         high = 1.0 / (1.0 - min(0.9, part))
         comparison = f"{condition.left} {_SIGN[condition.op]} {condition.right}"
         return self.hypothesis(
-            view, launch, line=load.lineno, low=1.0 + (high - 1.0) * 0.2, high=high, key=f"{launch.kernel}:{load.lineno}:load",
-            claim=f"{share:.0%} of the elements read here are thrown away by `{comparison}`", grade="observed" if mine else "suspected",
-            sufficient_level=1, prediction="fewer bytes read", notes=("elementwise",),
+            view,
+            launch,
+            line=load.lineno,
+            low=1.0 + (high - 1.0) * 0.2,
+            high=high,
+            key=f"{launch.kernel}:{load.lineno}:load",
+            claim=f"{share:.0%} of the elements read here are thrown away by `{comparison}`",
+            grade="observed" if mine else "suspected",
+            sufficient_level=1,
+            prediction="fewer bytes read",
+            notes=("elementwise",),
             facts=[metric("discarded", share, "share", launch, load.lineno, collector="source")],
-        )  # fmt: skip
+        )
 
     def _sampled(self, view: View, launch: Launch, facts: KernelFacts) -> Iterable[Hypothesis]:
         sample = view.samples.get(launch.index)
@@ -112,10 +129,18 @@ class MaskedTiles(Rule):
         # A masked load moves nothing; what remains is its issue, its arithmetic and the slot of its program.
         high = 1.0 / (1.0 - share * (0.5 if any(o.kind == "dot" for o in facts.operations) else 0.25))
         yield self.hypothesis(
-            view, launch, line=worst.line, low=1.0 + (high - 1.0) * 0.3, high=high, key=f"{launch.kernel}:{worst.line}:dead", sufficient_level=1,
-            claim=f"{share:.0%} of the tiles are masked out completely", grade="observed", notes=("sampled",),
+            view,
+            launch,
+            line=worst.line,
+            low=1.0 + (high - 1.0) * 0.3,
+            high=high,
+            key=f"{launch.kernel}:{worst.line}:dead",
+            sufficient_level=1,
+            claim=f"{share:.0%} of the tiles are masked out completely",
+            grade="observed",
+            notes=("sampled",),
             facts=[metric("dead_tiles", share, "share", launch, worst.line)],
-        )  # fmt: skip
+        )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         from leadline.rules.grid.bound_loop import bounded, masked_load
@@ -129,17 +154,29 @@ class MaskedTiles(Rule):
             for load, condition in discarded_loads(node, facts):
                 source = masked_load(view, facts, node, load, condition) if load.lineno == hypothesis.span.line else None
                 if source:
-                    yield Rewrite(id="", rule=self.code, title="put the comparison into the load's mask", source=source,
-                                  precondition="the discarded elements reach nothing but the tl.where", prediction="fewer bytes read",
-                                  signature="sectors", expect="decrease", finding=f"{self.code}:{hypothesis.key}")  # fmt: skip
+                    yield Rewrite(
+                        id="",
+                        rule=self.code,
+                        title="put the comparison into the load's mask",
+                        source=source,
+                        precondition="the discarded elements reach nothing but the tl.where",
+                        prediction="fewer bytes read",
+                        finding=f"{self.code}:{hypothesis.key}",
+                    )
                     return
             return
         loop = next((x for x in facts.loops if x.line == hypothesis.span.line), None)
         source = bounded(view, facts, node, loop) if loop else None
         if source:
-            yield Rewrite(id="", rule=self.code, title="bound the loop by the positions the mask lets through", source=source,
-                          precondition="every store and every carried value of the loop passes the comparison", prediction="fewer iterations",
-                          signature="iterations", expect="decrease", finding=f"{self.code}:{hypothesis.key}")  # fmt: skip
+            yield Rewrite(
+                id="",
+                rule=self.code,
+                title="bound the loop by the positions the mask lets through",
+                source=source,
+                precondition="every store and every carried value of the loop passes the comparison",
+                prediction="fewer iterations",
+                finding=f"{self.code}:{hypothesis.key}",
+            )
 
 
 _SIGN = {"Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
@@ -157,9 +194,15 @@ def discarded_loads(node: ast.FunctionDef, facts: KernelFacts) -> Iterable[tuple
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
             continue
         name = statement.targets[0].id
-        calls = [c for c in ast.walk(statement.value) if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and c.func.attr == "load"]
+        calls = [
+            c for c in ast.walk(statement.value) if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and c.func.attr == "load"
+        ]
         reads = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-        wheres = [c for c in ast.walk(node) if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and c.func.attr == "where" and len(c.args) == 3]
+        wheres = [
+            c
+            for c in ast.walk(node)
+            if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and c.func.attr == "where" and len(c.args) == 3
+        ]
         if len(calls) != 1 or len(reads) != 1 or any(loop.line <= statement.lineno <= loop.end_line for loop in facts.loops):
             continue
         where = next((w for w in wheres if any(r in ast.walk(w.args[1]) or r in ast.walk(w.args[2]) for r in reads)), None)

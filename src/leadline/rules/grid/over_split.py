@@ -12,8 +12,8 @@ class OverSplit(Rule):
     """A split (split-K, partial sums) that costs more than it brings.
 
     What it finds
-        A launch that writes partial results, several for each element of the output, and a later launch that only sums them, where the first
-        would have finished about as early without the split.
+        A launch that writes partial results, several for each element of the output, and a later launch that only sums them, where the
+        first would have finished about as early without the split.
 
     Why it is slow
         The partial results are written and read once per split, and the second launch waits for the first.
@@ -23,7 +23,7 @@ class OverSplit(Rule):
         times longer.
 
     Rewrite and its safety
-        The number of splits on the host becomes 1 (or 2); kernels and reduction stay, so the meaning stays too, apart from the order of sums.
+        The number of splits on the host becomes 1 (or 2); kernels and reduction stay, so only the order of sums changes.
 
     References
         vllm-project/vllm pull request 30528.
@@ -69,19 +69,37 @@ class OverSplit(Rule):
             return
         line = next((a.line for a in facts.accesses if a.kind == "store" and a.base == buffer), facts.line)
         yield self.hypothesis(
-            view, None, line=line, low=1.0 + (high - 1.0) * 0.3, high=high, kernel=launch.kernel, file=launch.kernel_file, key=f"{launch.kernel}:{buffer}",
+            view,
+            None,
+            line=line,
+            low=1.0 + (high - 1.0) * 0.3,
+            high=high,
+            kernel=launch.kernel,
+            file=launch.kernel_file,
+            key=f"{launch.kernel}:{buffer}",
             claim=f"{ways} partial results per element ({size / 1e6:.1f} MB) are written and summed by {final.kernel}; one pass of "
-                  f"{count * ways:.0f} iterations would take about {single:.0f} us instead of {now:.0f} us", grade="observed", sufficient_level=1,
+            f"{count * ways:.0f} iterations would take about {single:.0f} us instead of {now:.0f} us",
+            grade="observed",
+            sufficient_level=1,
             prediction="one launch less, no partial buffer",
-            facts=[metric("splits", ways, "partial results", launch, line, predicted=False, collector="trace"),
-                   metric("partial_bytes", size, "B", launch, line, predicted=False, collector="trace"),
-                   seen(f"{final.kernel} only reduces them", final.call_file, final.call_line)],
-        )  # fmt: skip
+            facts=[
+                metric("splits", ways, "partial results", launch, line, predicted=False, collector="trace"),
+                metric("partial_bytes", size, "B", launch, line, predicted=False, collector="trace"),
+                seen(f"{final.kernel} only reduces them", final.call_file, final.call_line),
+            ],
+        )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         from leadline.rules.grid.launch_text import with_literal
 
-        ways = next((int(f.value) for f in hypothesis.facts if getattr(f, "name", "") == "splits" and isinstance(getattr(f, "value", None), float | int)), 0)  # type: ignore[attr-defined]
+        ways = next(
+            (
+                int(f.value)
+                for f in hypothesis.facts
+                if getattr(f, "name", "") == "splits" and isinstance(getattr(f, "value", None), float | int)
+            ),
+            0,
+        )  # type: ignore[attr-defined]
         wrapper = view.source.wrapper
         if not wrapper or ways < 2:
             return
@@ -90,9 +108,17 @@ class OverSplit(Rule):
             for name in names:
                 source = with_literal(view.text(wrapper.file), wrapper.name, name, value)
                 if source:
-                    yield Rewrite(id="", rule=self.code, title=f"{name} = {value}", source=source, applicability="changes_numerics",
-                                  precondition=f"{name} alone sets the number of partial results", prediction="fewer partial results",
-                                  signature="bytes_moved", expect="decrease", finding=f"{self.code}:{hypothesis.key}", choices={name: value})  # fmt: skip
+                    yield Rewrite(
+                        id="",
+                        rule=self.code,
+                        title=f"{name} = {value}",
+                        source=source,
+                        applicability="changes_numerics",
+                        precondition=f"{name} alone sets the number of partial results",
+                        prediction="fewer partial results",
+                        finding=f"{self.code}:{hypothesis.key}",
+                        choices={name: value},
+                    )
 
 
 def _reader(view: View, launch: Launch, storage: int) -> tuple[Launch, int] | None:

@@ -22,7 +22,7 @@ class SerialLoop(Rule):
         The items wait for each other though nothing asks for it; the grid stays small and every load's latency is paid in full.
 
     How it is proved
-        The loop carries no value (read in the source), its stores depend on its variable, the sampled trip count, and the grid of the launch.
+        The loop carries no value and its stores depend on its variable (source); the sampled trip count and the grid of the launch.
 
     Rewrite and its safety
         The loop becomes a factor of the grid: its variable is taken from the program id. Safe when no value is carried, the loop ends the
@@ -61,22 +61,36 @@ class SerialLoop(Rule):
         high = min(factor if factor is not None else split**0.5, split)
         if high < 1.03:
             return
-        claim = (f"the loop walks {count:.0f} items and starts afresh where {resets}: the segments are independent, yet one program does them all"
-                 if resets else
-                 f"the loop walks {count:.0f} independent items (nothing is carried from one to the next) in {launch.programs} programs")  # fmt: skip
+        claim = (
+            f"the loop walks {count:.0f} items and starts afresh where {resets}: "
+            "the segments are independent, yet one program does them all"
+            if resets
+            else f"the loop walks {count:.0f} independent items (nothing is carried from one to the next) in {launch.programs} programs"
+        )
         yield self.hypothesis(
-            view, launch, line=loop.line, low=1.0 + (high - 1.0) * 0.5, high=high * 1.02, claim=claim, key=f"{launch.kernel}:{loop.line}",
-            grade="observed" if view.loop_trips(launch.index, loop.line) else "suspected", sufficient_level=1,
-            prediction="a grid as many times larger; the loop is gone", notes=("segmented",) if resets else (),
-            facts=[metric("trips", count, "iterations", launch, loop.line), metric("programs", launch.programs, "programs", launch, loop.line, predicted=False, collector="trace")],
-        )  # fmt: skip
+            view,
+            launch,
+            line=loop.line,
+            low=1.0 + (high - 1.0) * 0.5,
+            high=high * 1.02,
+            claim=claim,
+            key=f"{launch.kernel}:{loop.line}",
+            grade="observed" if view.loop_trips(launch.index, loop.line) else "suspected",
+            sufficient_level=1,
+            prediction="a grid as many times larger; the loop is gone",
+            notes=("segmented",) if resets else (),
+            facts=[
+                metric("trips", count, "iterations", launch, loop.line),
+                metric("programs", launch.programs, "programs", launch, loop.line, predicted=False, collector="trace"),
+            ],
+        )
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
         for made in self.rewrite(view, hypothesis):
             yield Probe(
                 claim="without the loop every item has its own program",
                 grants=(SourceEdit(text=made.source, label=made.title),),
-                signature="ttgir.scf.for",
+                signature="ttgir.for",
                 expect="decrease",
                 launch=hypothesis.launch,
             )
@@ -92,7 +106,14 @@ class SerialLoop(Rule):
         loop = loop_node(node, hypothesis.span.line) if node else None
         source = loop_to_grid(view, facts, node, loop) if node is not None and isinstance(loop, ast.For) else None
         if source:
-            yield Rewrite(id="", rule=self.code, title="take the loop's variable from the program id", source=source,
-                          precondition="no value is carried, the loop ends the kernel, its bounds are arguments of the launch",
-                          prediction="the loop is gone from the compiled kernel", signature="ttir.scf.for", expect="decrease",
-                          finding=f"{self.code}:{hypothesis.key}")  # fmt: skip
+            yield Rewrite(
+                id="",
+                rule=self.code,
+                title="take the loop's variable from the program id",
+                source=source,
+                precondition="no value is carried, the loop ends the kernel, its bounds are arguments of the launch",
+                prediction="the loop is gone from the compiled kernel",
+                signature="ttgir.for",
+                expect="decrease",
+                finding=f"{self.code}:{hypothesis.key}",
+            )

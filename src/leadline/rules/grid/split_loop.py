@@ -6,7 +6,7 @@ import textwrap
 from leadline.model import KernelFacts, Launch
 from leadline.rules.base import View
 from leadline.rules.grid.body import callee, defined, docstring_ends, used
-from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launch_at, opened, passed
+from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launch_at, on_host, opened, passed
 from leadline.rules.grid.loop_state import State, states_of
 
 AXES = ("tl.program_id(0)", "tl.program_id(1)", "tl.program_id(2)")
@@ -34,7 +34,9 @@ def split(view: View, launch: Launch, facts: KernelFacts, line: int, most: int, 
         return None
     kept = [s for s in states if s.kind != "pointer"]
     after = node.body[node.body.index(loop) + 1 :]
-    leaks = (defined(ast.Module(body=loop.body, type_ignores=[])) | {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}) - {s.name for s in kept}
+    leaks = (defined(ast.Module(body=loop.body, type_ignores=[])) | {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}) - {
+        s.name for s in kept
+    }
     if exposed(after) & leaks or not after:
         return None
     host = _host(text, call, node, statement, grid, kept, facts, most, wanted, _range(loop, text))
@@ -58,7 +60,13 @@ def _allowed(node: ast.FunctionDef, loop: ast.For) -> bool:
     early = [n for s in before for n in ast.walk(s) if callee(n) == "store" or callee(n).startswith("atomic")]
     extents = any(callee(n) == "num_programs" for n in ast.walk(node))
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {a.arg for a in node.args.args}
-    return not writes and not early and not extents and not names & {"SPLITS", "split", "slot", "part_start", "part_stop"} and not node.args.kwonlyargs
+    return (
+        not writes
+        and not early
+        and not extents
+        and not names & {"SPLITS", "split", "slot", "part_start", "part_stop"}
+        and not node.args.kwonlyargs
+    )
 
 
 def exposed(statements: list[ast.stmt]) -> set[str]:
@@ -126,8 +134,13 @@ def _partial(text: Text, node: ast.FunctionDef, loop: ast.For, states: list[Stat
     start, stop, step = _range(loop, text)
     body = docstring_ends(node)
     before = body[: body.index(loop)]
-    share = f"tl.cdiv(tl.cdiv({stop}, {step}), SPLITS)" if start == "0" else f"tl.cdiv(tl.cdiv({stop} - {bracketed(start)}, {step}), SPLITS)"
-    lines = [f"split = tl.program_id({axes})", f"part_start = {'' if start == '0' else bracketed(start) + ' + '}split * {share} * {bracketed(step)}"]
+    share = (
+        f"tl.cdiv(tl.cdiv({stop}, {step}), SPLITS)" if start == "0" else f"tl.cdiv(tl.cdiv({stop} - {bracketed(start)}, {step}), SPLITS)"
+    )
+    lines = [
+        f"split = tl.program_id({axes})",
+        f"part_start = {'' if start == '0' else bracketed(start) + ' + '}split * {share} * {bracketed(step)}",
+    ]
     lines.append(f"part_stop = tl.minimum(part_start + {share} * {bracketed(step)}, {stop})")
     lines += [f"{s.name} += split * {share} * {bracketed(s.advance)}" for s in states if s.kind == "pointer"]
     assert isinstance(loop.iter, ast.Call)
@@ -175,8 +188,18 @@ def _final(text: Text, node: ast.FunctionDef, loop: ast.For, kept: list[State], 
     return _signature(text, node, f"{node.name}_combine", kept) + "\n" + textwrap.indent("\n".join(lines) + "\n", "    ")
 
 
-def _host(text: Text, call: ast.Call, node: ast.FunctionDef, statement: ast.Expr, grid: list[ast.expr], kept: list[State], facts: KernelFacts,
-          most: int, wanted: int, walked: tuple[str, str, str]) -> str | None:  # fmt: skip
+def _host(
+    text: Text,
+    call: ast.Call,
+    node: ast.FunctionDef,
+    statement: ast.Expr,
+    grid: list[ast.expr],
+    kept: list[State],
+    facts: KernelFacts,
+    most: int,
+    wanted: int,
+    walked: tuple[str, str, str],
+) -> str | None:
     """The statements that take the launch's place."""
     pointers = [passed(call, node, b) for a in facts.accesses if (b := a.base)]
     device = next((text.of(p) for p in pointers if isinstance(p, ast.Name)), None)
@@ -184,7 +207,7 @@ def _host(text: Text, call: ast.Call, node: ast.FunctionDef, statement: ast.Expr
         return None
     sizes = []
     for state in kept:
-        factors = [_on_host(e, call, node, text) for e in state.shape]
+        factors = [on_host(text, call, node, e) for e in state.shape]
         if any(f is None for f in factors):
             return None
         sizes.append(" * ".join(["programs", "splits", *[bracketed(f) for f in factors if f]]))
@@ -195,36 +218,25 @@ def _host(text: Text, call: ast.Call, node: ast.FunctionDef, statement: ast.Expr
     arguments = text.text[text.span(call.func)[1] :][: text.span(call)[1] - text.span(call.func)[1]].strip()
     inside = arguments[1:-1].strip()
     buffers = ", ".join(f"{s.name}_parts" for s in kept)
-    ends = [_on_host(e, call, node, text) for e in walked]
+    ends = [on_host(text, call, node, e) for e in walked]
     limits = [str(most), f"triton.next_power_of_2({wanted} // max(programs, 1))"]
     if all(ends):
         # At least two iterations in a part; a power of two, so that few variants are compiled.
         start, stop, step = (bracketed(e) for e in ends if e)
         count = f"triton.cdiv({stop}, {step})" if start == "0" else f"triton.cdiv({stop} - {start}, {step})"
         limits.append(f"triton.next_power_of_2({count}) // 4")
-    lines = [f"programs = {' * '.join(bracketed(a) for a in axes)}",
-             f"splits = max(1, min({', '.join(limits)}))",
-             "if splits == 1:", textwrap.indent(_lines(text, [statement], statement.lineno - 1).rstrip("\n"), "    "), "else:"]  # fmt: skip
-    lines += [f"    {s.name}_parts = torch.empty({size}, device={device}.device, dtype=torch.float32)" for s, size in zip(kept, sizes, strict=True)]
+    lines = [
+        f"programs = {' * '.join(bracketed(a) for a in axes)}",
+        f"splits = max(1, min({', '.join(limits)}))",
+        "if splits == 1:",
+        textwrap.indent(_lines(text, [statement], statement.lineno - 1).rstrip("\n"), "    "),
+        "else:",
+    ]
+    lines += [
+        f"    {s.name}_parts = torch.empty({size}, device={device}.device, dtype=torch.float32)"
+        for s, size in zip(kept, sizes, strict=True)
+    ]
     whole = ", ".join(axes)
     lines.append(f"    {node.name}_part[({whole}, splits)]({buffers}, splits, {inside})")
     lines.append(f"    {node.name}_combine[({whole}{',' if len(axes) == 1 else ''})]({buffers}, splits, {inside})")
     return textwrap.indent("\n".join(lines) + "\n", text.indent(statement))
-
-
-def _on_host(extent: str, call: ast.Call, node: ast.FunctionDef, text: Text) -> str | None:
-    tree = ast.parse(extent, mode="eval")
-    parameters = {a.arg for a in node.args.args}
-    missing = False
-
-    class Host(ast.NodeTransformer):
-        def visit_Name(self, node_: ast.Name) -> ast.expr:
-            nonlocal missing
-            given = passed(call, node, node_.id) if node_.id in parameters else None
-            missing |= given is None and node_.id not in ("tl", "triton")
-            return ast.parse(text.of(given), mode="eval").body if given is not None else node_
-
-    result = ast.unparse(Host().visit(tree))
-    return None if missing else result
-
-

@@ -52,11 +52,19 @@ class TailWave(Rule):
                 continue
             high = min(lost, bound / max(cost.dram_us, 1e-9))
             yield self.hypothesis(
-                view, launch, line=launch.call_line, file=launch.call_file, low=1.0 + (high - 1.0) * 0.15, high=1.0 + (high - 1.0) * 0.6,
-                key=f"{launch.kernel}:tail", grade="observed", sufficient_level=3,
-                claim=f"{launch.programs} programs are {waves:.2f} waves: the last one leaves {1 - (waves - math.floor(waves)):.0%} of the device idle",
+                view,
+                launch,
+                line=launch.call_line,
+                file=launch.call_file,
+                low=1.0 + (high - 1.0) * 0.15,
+                high=1.0 + (high - 1.0) * 0.6,
+                key=f"{launch.kernel}:tail",
+                grade="observed",
+                sufficient_level=3,
+                claim=f"{launch.programs} programs are {waves:.2f} waves: "
+                f"the last one leaves {1 - (waves - math.floor(waves)):.0%} of the device idle",
                 facts=[metric("waves", waves, "waves", launch, launch.call_line)],
-            )  # fmt: skip
+            )
 
     def _waves(self, view: View, launch: Launch) -> float:
         return launch.programs / (view.sms * resident(launch, view))

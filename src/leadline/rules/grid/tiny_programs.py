@@ -67,12 +67,23 @@ class TinyPrograms(Rule):
             return None
         line = _line(facts)
         return self.hypothesis(
-            view, launch, line=line, low=low, high=high, key=f"{launch.kernel}:{line}", sufficient_level=1,
-            claim=f"{launch.programs} programs of about {size:.0f} bytes each: {waves:.0f} waves, whose start alone takes about {slots_us:.0f} us",
-            grade="observed" if asked else "suspected", prediction="fewer programs, each with several loads in flight",
-            facts=[metric("programs", launch.programs, "programs", launch, line, predicted=False, collector="trace"),
-                   metric("bytes_per_program", size, "B", launch, line), metric("waves", waves, "waves", launch, line)],
-        )  # fmt: skip
+            view,
+            launch,
+            line=line,
+            low=low,
+            high=high,
+            key=f"{launch.kernel}:{line}",
+            sufficient_level=1,
+            claim=f"{launch.programs} programs of about {size:.0f} bytes each: {waves:.0f} waves, "
+            f"whose start alone takes about {slots_us:.0f} us",
+            grade="observed" if asked else "suspected",
+            prediction="fewer programs, each with several loads in flight",
+            facts=[
+                metric("programs", launch.programs, "programs", launch, line, predicted=False, collector="trace"),
+                metric("bytes_per_program", size, "B", launch, line),
+                metric("waves", waves, "waves", launch, line),
+            ],
+        )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         from leadline.rules.grid.coarsen import coarsened
@@ -83,14 +94,18 @@ class TinyPrograms(Rule):
             return
         for group in GROUPS:
             for axis, source in coarsened(view, launch, facts, group):
-                yield Rewrite(id="", rule=self.code, title=f"one program for {group} neighbours along grid axis {axis}", source=source,
-                              precondition=f"the kernel's statements depend on program_id({axis}) through names only; no early return",
-                              prediction="the grid is smaller; loads shared by neighbours are made once", signature="programs", expect="decrease",
-                              finding=f"{self.code}:{hypothesis.key}", choices={"GROUP": group})  # fmt: skip
+                yield Rewrite(
+                    id="",
+                    rule=self.code,
+                    title=f"one program for {group} neighbours along grid axis {axis}",
+                    source=source,
+                    precondition=f"the kernel's statements depend on program_id({axis}) through names only; no early return",
+                    prediction="the grid is smaller; loads shared by neighbours are made once",
+                    finding=f"{self.code}:{hypothesis.key}",
+                    choices={"GROUP": group},
+                )
 
 
 def _line(facts: KernelFacts) -> int:
     ids = facts.of_kind("program_id")
     return ids[-1].line if ids else facts.line
-
-

@@ -5,8 +5,8 @@ import textwrap
 
 from leadline.model import KernelFacts
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, defined, program_axis, program_calls, used
-from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launches_of, opened, passed
+from leadline.rules.grid.body import callee, defined, program_axis, program_calls
+from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launches_of, on_host, opened
 
 
 def loop_to_grid(view: View, facts: KernelFacts, function: ast.FunctionDef, loop: ast.For) -> str | None:
@@ -33,7 +33,7 @@ def loop_to_grid(view: View, facts: KernelFacts, function: ast.FunctionDef, loop
         return None
     for call in calls:
         grid = grid_of(text, call)
-        host = _host_count(text, call, node, count)
+        host = on_host(text, call, node, ast.unparse(count))
         if grid is None or host is None or axis >= len(grid):
             return None
         extent = text.of(grid[axis])
@@ -71,7 +71,7 @@ def _names(text: str) -> set[str]:
 def _count(loop: ast.For) -> ast.expr | None:
     """N of `range(N)`, `range(0, N)` or `tl.range(...)` of the same form."""
     call = loop.iter
-    if not isinstance(call, ast.Call) or callee(call) not in ("range", "static_range") or call.keywords and callee(call) == "":
+    if not isinstance(call, ast.Call) or callee(call) not in ("range", "static_range") or (call.keywords and callee(call) == ""):
         return None
     if len(call.args) == 1:
         return call.args[0]
@@ -87,27 +87,6 @@ def _axis(node: ast.FunctionDef, calls: list[ast.Call], text: Text) -> int | Non
     return 0 if all(grid_of(text, c) for c in calls) else None
 
 
-def _host_count(text: Text, call: ast.Call, node: ast.FunctionDef, count: ast.expr) -> str | None:
-    """The loop's count in the words of the launch: arguments for parameters; None when it names anything else."""
-    parameters = {a.arg for a in node.args.args}
-    if not used(count) <= parameters | {"tl", "triton"}:
-        return None
-
-    class Host(ast.NodeTransformer):
-        failed = False
-
-        def visit_Name(self, node_: ast.Name) -> ast.expr:
-            if node_.id == "tl":
-                return ast.Name("triton", ast.Load())
-            given = passed(call, node, node_.id) if node_.id in parameters else None
-            self.failed |= given is None and node_.id in parameters
-            return ast.parse(text.of(given), mode="eval").body if given is not None else node_
-
-    host = Host()
-    result = ast.unparse(host.visit(ast.parse(ast.unparse(count), mode="eval")))
-    return None if host.failed else result
-
-
 def _combined(node: ast.FunctionDef, body: ast.For, axis: int, count: str) -> tuple[str, ast.stmt, str] | None:
     """(name, statement, product): `name = tl.program_id(axis)` before the loop and the text `name * count + variable` inside it."""
     variable = body.target.id if isinstance(body.target, ast.Name) else ""
@@ -121,7 +100,13 @@ def _combined(node: ast.FunctionDef, body: ast.For, axis: int, count: str) -> tu
 
 
 def _only_use(node: ast.FunctionDef, name: str, body: ast.For) -> bool:
-    outside = [n for s in node.body if s is not body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    outside = [
+        n
+        for s in node.body
+        if s is not body
+        for n in ast.walk(s)
+        if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+    ]
     return not outside and name not in defined(body)
 
 

@@ -223,8 +223,9 @@ def program_bytes(view: View, launch: Launch) -> float:
     return sum(a.per_program for a in sample.accesses) if sample else 0.0
 
 
-def modelled_us(view: View, launch: Launch, cost: LaunchCost, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0,
-                overlap: bool = False) -> float:  # fmt: skip
+def modelled_us(
+    view: View, launch: Launch, cost: LaunchCost, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0, overlap: bool = False
+) -> float:
     """Predicted time of the launch with `split` times as many programs whose chains of iterations are `chain` times shorter, in us.
 
     The parts of `cost` are scaled as they were made: bandwidth, arithmetic and rounds by the multiprocessors that the grid fills.
@@ -241,8 +242,9 @@ def modelled_us(view: View, launch: Launch, cost: LaunchCost, *, split: float = 
     return cost.launch_us + overhead_us + (sum(parts) if alone else math.hypot(*parts))
 
 
-def gain(view: View, launch: Launch, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0,
-         overlap: bool = False) -> float | None:  # fmt: skip
+def gain(
+    view: View, launch: Launch, *, split: float = 1.0, chain: float = 1.0, overhead_us: float = 0.0, overlap: bool = False
+) -> float | None:
     """Predicted speedup of the launch if its work were split (see `modelled_us`); None when no cost was computed."""
     cost = view.costs.get(launch.index)
     if cost is None or cost.total_us <= 0:

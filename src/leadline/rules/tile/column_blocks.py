@@ -8,9 +8,36 @@ from leadline.rules.grid.body import callee, used
 from leadline.rules.grid.launch_text import Text, grid_of, kernel_in, launches_of, opened, passed, set_keyword
 
 # Calls that combine lanes: a block of the row would no longer see the others.
-CROSSING = {"sum", "max", "min", "argmax", "argmin", "reduce", "associative_scan", "cumsum", "cumprod", "sort", "topk", "flip", "dot", "cat",
-            "join", "split", "trans", "permute", "reshape", "view", "ravel", "histogram", "gather", "xor_sum", "interleave", "advance",
-            "make_block_ptr", "make_tensor_descriptor"}  # fmt: skip
+CROSSING = {
+    "sum",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "reduce",
+    "associative_scan",
+    "cumsum",
+    "cumprod",
+    "sort",
+    "topk",
+    "flip",
+    "dot",
+    "cat",
+    "join",
+    "split",
+    "trans",
+    "permute",
+    "reshape",
+    "view",
+    "ravel",
+    "histogram",
+    "gather",
+    "xor_sum",
+    "interleave",
+    "advance",
+    "make_block_ptr",
+    "make_tensor_descriptor",
+}
 
 
 def column_grid(view: View, launch: Launch, facts: KernelFacts, block: str, size: int, warps: int) -> str | None:
@@ -29,7 +56,12 @@ def column_grid(view: View, launch: Launch, facts: KernelFacts, block: str, size
     if len(aranges) != 1 or len(mentions) != 1 + sum(1 for s in shapes for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == block):
         return None
     arange = aranges[0]
-    if not (len(arange.args) == 2 and isinstance(arange.args[0], ast.Constant) and arange.args[0].value == 0 and ast.unparse(arange.args[1]) == block):
+    if not (
+        len(arange.args) == 2
+        and isinstance(arange.args[0], ast.Constant)
+        and arange.args[0].value == 0
+        and ast.unparse(arange.args[1]) == block
+    ):
         return None
     extent = range_extent(node, arange)
     stores = [a for a in facts.accesses if a.kind != "load"]
@@ -45,7 +77,10 @@ def column_grid(view: View, launch: Launch, facts: KernelFacts, block: str, size
         if not _launch(text, call, node, block, extent, size, warps):
             return None
     written = text.of(arange)
-    text.replace(arange, f"(tl.program_id({axis}) * {block} + {written})" if _nested(node, arange) else f"tl.program_id({axis}) * {block} + {written}")
+    text.replace(
+        arange,
+        f"(tl.program_id({axis}) * {block} + {written})" if _nested(node, arange) else f"tl.program_id({axis}) * {block} + {written}",
+    )
     return text.result()
 
 
@@ -57,7 +92,7 @@ def _nested(node: ast.FunctionDef, arange: ast.Call) -> bool:
 def range_extent(node: ast.FunctionDef, arange: ast.Call) -> str | None:
     """N of the kernel's `range < N` comparison, when N is a parameter; None when there is no such comparison or there are several."""
     names = {t.id for s in ast.walk(node) if isinstance(s, ast.Assign) and s.value is arange for t in s.targets if isinstance(t, ast.Name)}
-    found = set()
+    found: set[str] = set()
     for n in ast.walk(node):
         if isinstance(n, ast.Compare) and len(n.ops) == 1:
             left, right = n.left, n.comparators[0]

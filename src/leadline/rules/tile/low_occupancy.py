@@ -60,10 +60,17 @@ class LowOccupancy(Rule):
                 key=f"{launch.kernel}:occupancy",
                 grade="located",
                 sufficient_level=3,
-                claim=f"{compiled.resources.registers} registers a thread and {compiled.resources.smem} bytes of shared memory leave {held} block(s), "
+                claim=f"{compiled.resources.registers} registers a thread and "
+                f"{compiled.resources.smem} bytes of shared memory leave {held} block(s), "
                 f"{warps} of 64 warps, on a multiprocessor",
                 facts=[
-                    located("ptxas", f"{compiled.resources.registers} registers, {spilled} bytes spilled", launch, at, compiled.resources.registers),
+                    located(
+                        "ptxas",
+                        f"{compiled.resources.registers} registers, {spilled} bytes spilled",
+                        launch,
+                        at,
+                        compiled.resources.registers,
+                    ),
                     metric("blocks_per_sm", held, "blocks", launch, at, collector="occupancy"),
                 ],
             )

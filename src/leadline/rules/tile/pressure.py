@@ -114,6 +114,10 @@ def rounded_up(site: LaunchSite, name: str, view: View) -> str:
     """X, when the wrapper passes `next_power_of_2(X)` (perhaps inside max or min) for the parameter; else ""."""
     node = parse(constant_argument(site, name, view))
     for call in ast.walk(node) if node else ():
-        if isinstance(call, ast.Call) and ast.unparse(call.func).rsplit(".", 1)[-1] in ("next_power_of_2", "next_pow2", "next_power_of_two"):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rsplit(".", 1)[-1] in (
+            "next_power_of_2",
+            "next_pow2",
+            "next_power_of_two",
+        ):
             return ast.unparse(call.args[0]) if call.args else ""
     return ""

@@ -57,7 +57,8 @@ class RegisterSpill(Rule):
                 high=high,
                 key=f"{launch.kernel}:spill",
                 sufficient_level=3,
-                claim=f"tiles of up to {lanes} elements on {threads(launch)} threads want {wanted * 100:.0f}% of the registers a thread has left",
+                claim=f"tiles of up to {lanes} elements on {threads(launch)} threads "
+                f"want {wanted * 100:.0f}% of the registers a thread has left",
                 grade="suspected",
                 prediction="no spill bytes with more threads per tile",
                 facts=[metric("register_demand", wanted, "x", launch, line, collector="source")],
@@ -159,5 +160,3 @@ def _line(view: View, launch: Launch) -> int:
     counts = {line: sum(c.get(name, 0) for name in SPILL) for line, c in compiled.line_counters.items()}
     best = max(counts, key=lambda x: counts[x], default=0)
     return best if counts.get(best) else 0
-
-

@@ -130,7 +130,9 @@ def _comments(text: Text, body: list[ast.stmt], position: int) -> str:
     return textwrap.dedent("".join(text.lines[first - 1 : body[position].lineno - 1]))
 
 
-def _extract(text: Text, statement: ast.stmt, name: str, tiles: set[str], items: list[Item], latest: dict[str, int]) -> tuple[bool, str, ast.AST] | None:
+def _extract(
+    text: Text, statement: ast.stmt, name: str, tiles: set[str], items: list[Item], latest: dict[str, int]
+) -> tuple[bool, str, ast.AST] | None:
     """Appends a reduction item for each reduction of a tile in the statement; (whether it was nothing else, the rest as text, its tree)."""
     found = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and callee(n) in CROSSING and _reduces(n, tiles)]
     if any(callee(n) not in SUPPORTED for n in found):
@@ -210,7 +212,12 @@ def _online(items: list[Item]) -> dict[int, int]:
         if not isinstance(difference, ast.BinOp) or not isinstance(difference.op, ast.Sub) or not isinstance(difference.right, ast.Name):
             continue
         for position, other in enumerate(items[:index]):
-            if other.kind == "reduce" and other.op == "max" and other.name == difference.right.id and other.value == ast.unparse(difference.left):
+            if (
+                other.kind == "reduce"
+                and other.op == "max"
+                and other.name == difference.right.id
+                and other.value == ast.unparse(difference.left)
+            ):
                 found[index] = position
     second = {items[i].level for i in found}
     for level in second:

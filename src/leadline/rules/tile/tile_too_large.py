@@ -80,7 +80,8 @@ class TileTooLarge(Rule):
             high=high,
             key=f"{launch.kernel}:{name}",
             sufficient_level=3,
-            claim=f"{name} is the next power of two of `{extent}`: {block} elements, {per_thread:.0f} a thread, {waste:.0%} of them padding",
+            claim=f"{name} is the next power of two of `{extent}`: {block} elements, "
+            f"{per_thread:.0f} a thread, {waste:.0%} of them padding",
             grade="observed" if launch.index in view.samples else "suspected",
             notes=(f"block={name}", f"extent={extent}"),
             prediction="fewer registers, no spills, more blocks on a multiprocessor",
@@ -97,12 +98,16 @@ class TileTooLarge(Rule):
             return hypothesis
         resources = compiled.resources
         spilled = resources.spill_store_bytes + resources.spill_load_bytes
-        fact = located("ptxas", f"{resources.registers} registers, {spilled} bytes spilled", launch, hypothesis.span.line, resources.registers)
+        fact = located(
+            "ptxas", f"{resources.registers} registers, {spilled} bytes spilled", launch, hypothesis.span.line, resources.registers
+        )
         blocks = 65536 // max(1, resources.registers * threads(launch)) if resources.registers else 99
         if spilled:
             return raised(hypothesis, "located", fact)
         if blocks <= 2 and resources.registers >= 40:
-            capped = msgspec.structs.replace(hypothesis.estimate, low=min(hypothesis.estimate.low, 1.0), high=min(hypothesis.estimate.high, 1.15))
+            capped = msgspec.structs.replace(
+                hypothesis.estimate, low=min(hypothesis.estimate.low, 1.0), high=min(hypothesis.estimate.high, 1.15)
+            )
             return raised(msgspec.structs.replace(hypothesis, estimate=capped), "located", fact)
         # The compiler found room for the tile: only the padding is left.
         capped = msgspec.structs.replace(hypothesis.estimate, low=1.0, high=min(hypothesis.estimate.high, 1.04))
@@ -137,8 +142,18 @@ class TileTooLarge(Rule):
         for block in BLOCKS:
             warps = 4 if block <= 2048 else 8
             made = [
-                ("columns", column_grid(view, launch, facts, noted["block"], block, warps), f"a second grid axis in blocks of {block}", "safe"),
-                ("rows", looped(view, launch, facts, noted["block"], block, warps), f"loop over the row in blocks of {block}", "changes_numerics"),
+                (
+                    "columns",
+                    column_grid(view, launch, facts, noted["block"], block, warps),
+                    f"a second grid axis in blocks of {block}",
+                    "safe",
+                ),
+                (
+                    "rows",
+                    looped(view, launch, facts, noted["block"], block, warps),
+                    f"loop over the row in blocks of {block}",
+                    "changes_numerics",
+                ),
             ]
             for kind, source, title, applicability in made:
                 if source:

@@ -14,8 +14,8 @@ class TileTooSmall(Rule):
     """A tile so small that the loop over it costs more than its work.
 
     What it finds
-        A loop of many iterations whose step is a small constant from the launch, so that a thread handles less than four elements of it at a
-        time; tiles of a matrix product far below what tensor cores and reuse want.
+        A loop of many iterations whose step is a small constant from the launch, so that a thread handles less than four elements
+        of it at a time; tiles of a matrix product far below what tensor cores and reuse want.
 
     Why it is slow
         Every iteration pays its address arithmetic, its mask and the latency of its loads; few bytes are in flight, rows are read in
@@ -52,7 +52,9 @@ class TileTooSmall(Rule):
         if step is None or count < 8 or name not in numbers(launch) or any(o.kind == "dot" and o.loop == loop.id for o in facts.operations):
             return None
         sample = view.samples.get(launch.index)
-        inside = [a for a in (sample.accesses if sample else ()) if loop.line <= a.line <= loop.end_line and a.kind == "load" and a.lanes > 1]
+        inside = [
+            a for a in (sample.accesses if sample else ()) if loop.line <= a.line <= loop.end_line and a.kind == "load" and a.lanes > 1
+        ]
         lanes = max((a.lanes for a in inside), default=int(step))
         per_thread = lanes / threads(launch)
         # The step is a run of the row only where the loads are no longer contiguous than it.
@@ -81,7 +83,8 @@ class TileTooSmall(Rule):
             high=high,
             key=f"{launch.kernel}:{loop.line}:{name}",
             sufficient_level=1,
-            claim=f"the loop advances by {name} = {step:.0f} ({per_thread:.2g} elements a thread, {run:.0f} bytes of a row): {count:.0f} iterations",
+            claim=f"the loop advances by {name} = {step:.0f} ({per_thread:.2g} elements a thread, "
+            f"{run:.0f} bytes of a row): {count:.0f} iterations",
             grade="observed" if inside else "suspected",
             notes=(f"name={name}", f"value={int(step)}"),
             prediction="fewer iterations with wider loads",
@@ -118,7 +121,8 @@ class TileTooSmall(Rule):
             high=high,
             key=f"{launch.kernel}:{line}:dot",
             sufficient_level=1,
-            claim=f"the tiles of the product are reused too little: {intensity:.0f} operations for each byte read (128 x 128 tiles give 64)",
+            claim=f"the tiles of the product are reused too little: "
+            f"{intensity:.0f} operations for each byte read (128 x 128 tiles give 64)",
             grade="observed",
             prediction="fewer bytes asked of L2",
             facts=[metric("flops_per_byte", intensity, "FLOP/B", launch, line)],
@@ -138,10 +142,10 @@ class TileTooSmall(Rule):
         facts = view.kernel(launch)
         if facts is None or not literal(site.arguments.get(name, "")) or covers_programs(facts, name):
             return
-        limit = 1 << max(0, int(count * value - 1)).bit_length()
+        limit = 1 << max(0, int(float(count or 0) * value - 1)).bit_length()
         warps = launch.option("num_warps", 4)
         for block in (1024, 512, 256, 2048):
-            held = per_thread * block / value
+            held = float(per_thread or 1.0) * block / value
             if block <= value or block > limit or held > 128:
                 continue
             wider = warps if held <= 16 else 8 if held <= 64 else 16
@@ -155,8 +159,6 @@ class TileTooSmall(Rule):
                     applicability="changes_numerics",
                     precondition=f"{name} sets only the step of a masked loop",
                     prediction="fewer iterations",
-                    signature="iterations",
-                    expect="decrease",
                     finding=f"{self.code}:{hypothesis.key}",
                     choices={name: block, "num_warps": max(warps, wider)},
                 )

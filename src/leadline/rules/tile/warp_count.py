@@ -12,8 +12,8 @@ class WarpCount(Rule):
     """num_warps does not fit the tile.
 
     What it finds
-        A program whose largest tile has fewer elements than the program has threads, so that threads hold copies of the same elements; or so
-        few warps that each thread holds dozens of elements of a reduction.
+        A program whose largest tile has fewer elements than the program has threads, so that threads hold copies of
+        the same elements.
 
     Why it is slow
         Copies occupy slots that other programs could use, stores are predicated off, reductions cross warps through shared memory.
@@ -53,10 +53,14 @@ class WarpCount(Rule):
                 key=f"{launch.kernel}:warps",
                 sufficient_level=3,
                 grade="observed",
-                claim=f"the largest tile has {lanes} elements, the program has {threads(launch)} threads: {threads(launch) / lanes:.0f} hold the same one",
+                claim=f"the largest tile has {lanes} elements, "
+                f"the program has {threads(launch)} threads: {threads(launch) / lanes:.0f} hold the same one",
                 notes=(f"warps={fitting}",),
                 prediction="fewer threads, none idle",
-                facts=[metric("lanes", lanes, "elements", launch, line), metric("threads", threads(launch), "threads", launch, line, predicted=False)],
+                facts=[
+                    metric("lanes", lanes, "elements", launch, line),
+                    metric("threads", threads(launch), "threads", launch, line, predicted=False),
+                ],
             )
 
     def _fewer(self, view: View, launch: Launch, warps: int, fitting: int) -> float:
