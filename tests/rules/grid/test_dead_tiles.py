@@ -15,7 +15,8 @@ def found(text: str):
     launch = made.launches[0]
     facts = made.kernel(launch)
     node = function(made, facts) if facts else None
-    assert facts and node
+    assert facts
+    assert node
     return made, launch, facts, node
 
 

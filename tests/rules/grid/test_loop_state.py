@@ -53,5 +53,7 @@ def test_shapes() -> None:
 
     assert of("tl.zeros([A, B], dtype=tl.float32)") == ("A", "B")
     assert of("tl.full((A,), -1.0e30, tl.float32)") == ("A",)
-    assert of("-1.0e30") == () and of('-float("inf")') == ()
-    assert of("0") is None and of("tl.zeros((A,), tl.int32)") is None
+    assert of("-1.0e30") == ()
+    assert of('-float("inf")') == ()
+    assert of("0") is None
+    assert of("tl.zeros((A,), tl.int32)") is None

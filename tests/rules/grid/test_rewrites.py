@@ -36,7 +36,8 @@ def heads(text: str = tiny_programs.BEFORE) -> View:
 def moved(made: View, start: str) -> str | None:
     facts = made.kernel(made.launches[0])
     node = function(made, facts) if facts else None
-    assert facts and node
+    assert facts
+    assert node
     loop = loop_node(node, line_of(made.text(facts.file), start))
     assert isinstance(loop, ast.For)
     return loop_to_grid(made, facts, node, loop)
@@ -48,7 +49,9 @@ def test_loop_becomes_a_factor_of_the_grid() -> None:
 
 def test_loop_variable_is_taken_from_the_program_id_where_it_is_used_alone() -> None:
     source = moved(rows(serial_loop.BEFORE.replace("program * ROWS + i", "program + i * 8")), "for i")
-    assert source and "i = tl.program_id(0) % ROWS" in source and "program = (tl.program_id(0) // ROWS)" in source
+    assert source
+    assert "i = tl.program_id(0) % ROWS" in source
+    assert "program = (tl.program_id(0) // ROWS)" in source
     assert "[(triton.cdiv(m, 32) * 32,)]" in source
 
 
@@ -75,16 +78,19 @@ def test_segments_are_reported() -> None:
     )).replace("    for i in", "    s = tl.zeros((BLOCK,), tl.float32)\n    for i in")  # fmt: skip
     made = rows(text)
     facts = made.kernel(made.launches[0])
-    assert facts and "s" in facts.loops[0].carried
+    assert facts
+    assert "s" in facts.loops[0].carried
     assert "!= 0" in reset_by(made, facts, facts.loops[0])
 
 
 def test_neighbours_share_a_program() -> None:
     made = heads()
     found = list(TinyPrograms().suspect(made))
-    assert len(found) == 1 and found[0].estimate.high > 2
+    assert len(found) == 1
+    assert found[0].estimate.high > 2
     ((axis, source),) = coarsened(made, made.launches[0], made.kernel(made.launches[0]), 8)  # type: ignore[arg-type]
-    assert axis == 1 and source == tiny_programs.AFTER
+    assert axis == 1
+    assert source == tiny_programs.AFTER
     returns = tiny_programs.BEFORE.replace("    head =", "    if token < 0:\n        return\n    head =")
     early = heads(returns)
     assert not list(coarsened(early, early.launches[0], early.kernel(early.launches[0]), 8))  # type: ignore[arg-type]
@@ -99,7 +105,8 @@ def test_split_of_a_sum() -> None:
     assert split(made, made.launches[0], facts, line, 64, 528) == grid_underfill.AFTER
     scan = view(grid_underfill.BEFORE.replace("acc += x * x", "acc = acc * 0.5 + x"), "energy_kernel", arguments, (8, 1, 1))
     facts = scan.kernel(scan.launches[0])
-    assert facts and split(scan, scan.launches[0], facts, line, 32, 528) is None
+    assert facts
+    assert split(scan, scan.launches[0], facts, line, 32, 528) is None
 
 
 def test_exposed_names() -> None:
@@ -120,9 +127,12 @@ def test_grouped_order_is_a_permutation() -> None:
 def test_linear_order_is_seen_once() -> None:
     tree = next(n for n in ast.walk(ast.parse(l2_order.BEFORE)) if isinstance(n, ast.FunctionDef))
     order = linear_order(tree)
-    assert order and order.tiles == "tiles" and order.row_text == "tl.program_id(0) // tiles"
+    assert order
+    assert order.tiles == "tiles"
+    assert order.row_text == "tl.program_id(0) // tiles"
     mended = next(n for n in ast.walk(ast.parse(l2_order.AFTER)) if isinstance(n, ast.FunctionDef))
-    assert grouped(mended) and not grouped(tree)
+    assert grouped(mended)
+    assert not grouped(tree)
     assert L2Order.cause == "l2_order"
 
 
@@ -135,7 +145,8 @@ def test_launch_text() -> None:
     assert (bracketed("a + b"), bracketed("f(a)"), bracketed("a")) == ("(a + b)", "f(a)", "a")
     text = Text("x = 'é' + y\n")
     assignment = text.tree.body[0]
-    assert isinstance(assignment, ast.Assign) and isinstance(assignment.value, ast.BinOp)
+    assert isinstance(assignment, ast.Assign)
+    assert isinstance(assignment.value, ast.BinOp)
     assert text.of(assignment.value.right) == "y"
     text.replace(assignment.value.right, "(")
     assert text.result() is None

@@ -50,7 +50,8 @@ def test_a_split_shortens_the_chain_and_wakes_multiprocessors() -> None:
     assert one == pytest.approx(420.0)
     assert many < one / 10
     gain = work.gain(found, launch, split=16, chain=16)
-    assert gain is not None and gain == pytest.approx(one / many)
+    assert gain is not None
+    assert gain == pytest.approx(one / many)
     assert work.gain(long_row(), launch) is None
 
 

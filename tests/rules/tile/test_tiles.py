@@ -37,10 +37,13 @@ def test_demand_and_where_it_comes_from() -> None:
     launch = made.launches[0]
     facts = made.kernel(launch)
     site = site_of(made, launch)
-    assert facts and site
+    assert facts
+    assert site
     assert registers_allowed(launch) == 128
     wanted, line, lanes = pressure(made, launch, facts)
-    assert lanes == 131072 and line == line_of(tile_too_large.BEFORE, "x = tl.load") and wanted > 2
+    assert lanes == 131072
+    assert line == line_of(tile_too_large.BEFORE, "x = tl.load")
+    assert wanted > 2
     assert rounded_up(site, "BLOCK", made) == "n"
 
 
@@ -53,8 +56,10 @@ def test_row_statistics_in_the_online_form() -> None:
 def test_two_passes_where_the_sum_is_no_softmax() -> None:
     text = tile_too_large.BEFORE.replace("tl.exp(x - top), 0)", "x * x, 0)")
     source = looped_source(wide(text))
-    assert source and source.count("for start in range(0, n, BLOCK):") == 2
-    assert "total_lanes += x * x" in source and "top_lanes = tl.maximum(top_lanes, x)" in source
+    assert source
+    assert source.count("for start in range(0, n, BLOCK):") == 2
+    assert "total_lanes += x * x" in source
+    assert "top_lanes = tl.maximum(top_lanes, x)" in source
 
 
 @pytest.mark.parametrize(
@@ -78,11 +83,13 @@ def test_elementwise_rows_get_a_grid_axis() -> None:
     facts = made.kernel(made.launches[0])
     assert facts
     source = column_grid(made, made.launches[0], facts, "BLOCK", 1024, 4)
-    assert source and "columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)" in source
+    assert source
+    assert "columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)" in source
     assert "softmax_kernel[(m, triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024, num_warps=4)" in source
     scalar = wide(text.replace("    # the whole", "    tl.store(y_ptr, 1.0)\n    # the whole"))
     facts = scalar.kernel(scalar.launches[0])
-    assert facts and column_grid(scalar, scalar.launches[0], facts, "BLOCK", 1024, 4) is None
+    assert facts
+    assert column_grid(scalar, scalar.launches[0], facts, "BLOCK", 1024, 4) is None
 
 
 def test_spills_are_located_or_refuted() -> None:
@@ -98,7 +105,9 @@ def test_spills_are_located_or_refuted() -> None:
         return msgspec.structs.replace(made, compiled={0: record}, level=3)
 
     located = rule.explain(compiled(600), hypothesis)
-    assert located.grade == "located" and located.span.line == 16 and "1200 bytes per thread" in located.claim
+    assert located.grade == "located"
+    assert located.span.line == 16
+    assert "1200 bytes per thread" in located.claim
     assert [p.grants[0].describe() for p in rule.probes(compiled(600), located)] == ["num_warps = 32"]
     assert rule.explain(compiled(0), hypothesis).refuted == "the assembler needs 128 registers, no spills"
     assert next(iter(LowOccupancy().suspect(compiled(0)))).grade == "located"
@@ -118,10 +127,13 @@ def test_a_larger_step_at_the_launch() -> None:
     rule = TileTooSmall()
     hypothesis = next(iter(rule.suspect(made)))
     facts = made.kernel(made.launches[0])
-    assert facts and hypothesis.span.line == line
+    assert facts
+    assert hypothesis.span.line == line
     assert all("STEP" in r.choices and r.source != tile_too_small.BEFORE for r in rule.rewrite(made, hypothesis))
-    assert covers_programs(facts, "ROWS") and not covers_programs(facts, "STEP")
-    assert literal(" 16 ") and not literal("n")
+    assert covers_programs(facts, "ROWS")
+    assert not covers_programs(facts, "STEP")
+    assert literal(" 16 ")
+    assert not literal("n")
 
 
 @pytest.mark.parametrize(("lanes", "itemsize", "expected"), [(64, 2, 1), (1024, 4, 16), (512, 2, 4), (8192, 4, 16)])

@@ -53,7 +53,7 @@ def _along(view: View, launch: Launch, facts: KernelFacts, axis: int, group: int
     for statement in inside:
         written = _written(text, statement, indent + "    ", body)
         if statement is definition:
-            whole = program_axis(statement.value) == axis
+            whole = program_axis(definition.value) == axis
             joined = f"{identifier} * {name} + {index}"
             written = written.replace(identifier, joined if whole else f"({joined})", 1)
         lines.append(written)
@@ -74,7 +74,7 @@ def _first_line(text: Text, statement: ast.stmt, node: ast.FunctionDef) -> int:
     return line
 
 
-def _parted(body: list[ast.stmt], axis: int, tainted: set[str], definition: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
+def _parted(body: list[ast.stmt], axis: int, tainted: set[str], definition: ast.Assign) -> tuple[list[ast.stmt], list[ast.stmt]] | None:
     """Statements that stay outside the loop (they do not depend on the axis) and those inside, both in order; None if that reorders memory.
 
     An independent statement is moved up only before the first dependent store; after it, everything goes into the loop.

@@ -8,7 +8,7 @@ from leadline.rules.base import View
 from leadline.rules.grid.body import callee, loop_node, used
 from leadline.rules.grid.work import bounds, definition, known_bounds, parse
 
-NEGATED = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
+NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
 SAMPLES = 48
 
 
@@ -158,7 +158,8 @@ def tightened(condition: Visible, function: ast.FunctionDef, loop: Loop) -> tupl
         return None
     terms, strict = form
     slope = next(t.sign for t in terms if t.kind == "loop")
-    constant, parts = 0, []
+    constant = 0
+    parts: list[tuple[int, str]] = []
     for term in terms:
         if term.kind == "loop":
             continue

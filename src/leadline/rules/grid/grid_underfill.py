@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
+from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite, SourceFact
 from leadline.rules.base import Rule, View, metric, raised, seen
 from leadline.rules.grid.examples.grid_underfill import EXAMPLES
 from leadline.rules.grid.work import depth_trips, gain, launched, program_bytes, threads, trips, widest
@@ -107,7 +107,7 @@ class GridUnderfill(Rule):
                     "observed",
                     metric("time_over_memory_floor", measured / floor, "x", launch, predicted=False, collector="timing"),
                 )
-        if view.level >= 3 and launch and not any(f.collector == "source" for f in hypothesis.facts if hasattr(f, "collector")):
+        if view.level >= 3 and launch and not any(isinstance(f, SourceFact) for f in hypothesis.facts):
             text = f"the grid {launch.grid} is chosen on the host; no compiler pass changes it"
             return raised(hypothesis, hypothesis.grade, seen(text, launch.call_file, launch.call_line))
         return hypothesis

@@ -53,6 +53,5 @@ def grouped_source(view: View, facts: KernelFacts, order: "Order", group: int) -
 def _called(node: ast.FunctionDef, expression: ast.expr) -> bool:
     """Whether the parentheses around an expression are those of a call."""
     place = (expression.lineno, expression.col_offset)
-    return any(
-        isinstance(n, ast.Call) and (a.lineno, a.col_offset) == place for n in ast.walk(node) if isinstance(n, ast.Call) for a in n.args
-    ) or bool(callee(expression))
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    return any((a.lineno, a.col_offset) == place for n in calls for a in n.args) or bool(callee(expression))

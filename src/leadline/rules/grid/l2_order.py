@@ -14,7 +14,8 @@ class L2Order(Rule):
     """Programs that run together share few input tiles.
 
     What it finds
-        A matrix product whose output tiles are walked row by row (`pid // tiles`, `pid % tiles`) without groups, while the two operands exceed the L2 cache.
+        A matrix product whose output tiles are walked row by row (`pid // tiles`, `pid % tiles`) without groups,
+        while the two operands exceed the L2 cache.
 
     Why it is slow
         A wave of programs in one row of tiles reads all of the other operand; in a block of rows and columns it would read far less.

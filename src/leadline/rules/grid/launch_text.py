@@ -55,7 +55,8 @@ class Text:
 
     def result(self) -> str | None:
         """The text after all edits; None when two overlap, nothing changed, or the result does not parse."""
-        out, at = [], 0
+        out: list[str] = []
+        at = 0
         for start, end, new in sorted(self.edits, key=lambda e: (e[0], e[1])):
             if start < at:
                 return None

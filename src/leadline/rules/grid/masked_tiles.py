@@ -209,7 +209,9 @@ def discarded_loads(node: ast.FunctionDef, facts: KernelFacts) -> Iterable[tuple
         if where is None:
             continue
         mask = next((k.value for k in calls[0].keywords if k.arg == "mask"), None)
-        masked = {(c.left, c.op, c.right) for c in conditions(node, calls[0], facts)} if mask is not None else set()
+        masked: set[tuple[str, str, str]] = (
+            {(c.left, c.op, c.right) for c in conditions(node, calls[0], facts)} if mask is not None else set()
+        )
         for condition in conditions(node, ast.Expr(where), facts):
             loaded = {s.name for s in facts.symbols if s.loaded}
             names = {n.id for t in (condition.left, condition.right) for n in ast.walk(ast.parse(t)) if isinstance(n, ast.Name)}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, Launch, Rewrite
 from leadline.rules.base import Rule, View, metric, seen
 from leadline.rules.grid.examples.over_split import EXAMPLES
-from leadline.rules.grid.work import depth_trips, launched, modelled_us
+from leadline.rules.grid.work import depth_trips, figure, launched, modelled_us
 
 
 class OverSplit(Rule):
@@ -92,14 +92,7 @@ class OverSplit(Rule):
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         from leadline.rules.grid.launch_text import with_literal
 
-        ways = next(
-            (
-                int(f.value)
-                for f in hypothesis.facts
-                if getattr(f, "name", "") == "splits" and isinstance(getattr(f, "value", None), float | int)
-            ),
-            0,
-        )  # type: ignore[attr-defined]
+        ways = int(figure(hypothesis, "splits"))
         wrapper = view.source.wrapper
         if not wrapper or ways < 2:
             return

@@ -158,7 +158,7 @@ def _partial(text: Text, node: ast.FunctionDef, loop: ast.For, states: list[Stat
 def _final(text: Text, node: ast.FunctionDef, loop: ast.For, kept: list[State], after: list[ast.stmt], axes: int) -> str:
     body = docstring_ends(node)
     before = body[: body.index(loop)]
-    needed = set().union(*(used(s) for s in after)) | {n for s in kept for n in used(s.init)}
+    needed: set[str] = {n for s in after for n in used(s)} | {n for s in kept for n in used(s.init)}
     names = {s.name for s in kept}
     chosen: list[ast.stmt] = []
     for statement in reversed(before):
@@ -205,7 +205,7 @@ def _host(
     device = next((text.of(p) for p in pointers if isinstance(p, ast.Name)), None)
     if device is None:
         return None
-    sizes = []
+    sizes: list[str] = []
     for state in kept:
         factors = [on_host(text, call, node, e) for e in state.shape]
         if any(f is None for f in factors):

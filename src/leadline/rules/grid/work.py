@@ -4,7 +4,7 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from leadline.model import KernelFacts, Launch, LaunchCost, Loop
+from leadline.model import Hypothesis, KernelFacts, Launch, LaunchCost, Loop, Metric
 from leadline.rules.base import View
 
 Bounds = tuple[float, float]
@@ -252,6 +252,11 @@ def gain(
     after = modelled_us(view, launch, cost, split=split, chain=chain, overhead_us=overhead_us, overlap=overlap)
     now = view.time_us(launch.index) if view.profile else modelled_us(view, launch, cost, overlap=overlap)
     return now / max(after, 1e-9)
+
+
+def figure(hypothesis: Hypothesis, name: str, default: float = 0.0) -> float:
+    """A number that the rule noted as evidence when it raised the hypothesis."""
+    return next((f.value for f in hypothesis.facts if isinstance(f, Metric) and f.name == name), default)
 
 
 def launched(view: View) -> Iterable[tuple[Launch, KernelFacts]]:

@@ -67,11 +67,11 @@ def _row_range(node: ast.FunctionDef, block: str) -> tuple[str, str]:
     mentions = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == block]
     for statement in node.body:
         if isinstance(statement, ast.Assign) and callee(statement.value) == "arange" and isinstance(statement.value, ast.Call):
-            if ast.unparse(statement.value) in (f"tl.arange(0, {block})", f"triton.language.arange(0, {block})") and len(mentions) == 1:
-                target = statement.targets[0]
-                extent = range_extent(node, statement.value)
-                if isinstance(target, ast.Name) and extent:
-                    return target.id, extent
+            alone = len(mentions) == 1 and ast.unparse(statement.value) in (f"tl.arange(0, {block})", f"triton.language.arange(0, {block})")
+            target = statement.targets[0]
+            extent = range_extent(node, statement.value) if alone else None
+            if isinstance(target, ast.Name) and extent:
+                return target.id, extent
     return "", ""
 
 

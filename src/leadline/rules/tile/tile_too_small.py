@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric
-from leadline.rules.grid.work import definition, launched, number, numbers, parse, threads, trips
+from leadline.rules.grid.work import definition, figure, launched, number, numbers, parse, threads, trips
 from leadline.rules.tile.examples.tile_too_small import EXAMPLES
 from leadline.rules.tile.pressure import site_of
 
@@ -137,15 +137,15 @@ class TileTooSmall(Rule):
         if launch is None or site is None or "name" not in noted:
             return
         name, value = noted["name"], int(noted["value"])
-        count = next((f.value for f in hypothesis.facts if getattr(f, "name", "") == "trips"), 0.0)  # type: ignore[attr-defined]
-        per_thread = next((f.value for f in hypothesis.facts if getattr(f, "name", "") == "elements_per_thread"), 1.0)  # type: ignore[attr-defined]
+        count = figure(hypothesis, "trips")
+        per_thread = figure(hypothesis, "elements_per_thread", 1.0)
         facts = view.kernel(launch)
         if facts is None or not literal(site.arguments.get(name, "")) or covers_programs(facts, name):
             return
-        limit = 1 << max(0, int(float(count or 0) * value - 1)).bit_length()
+        limit = 1 << max(0, int(count * value - 1)).bit_length()
         warps = launch.option("num_warps", 4)
         for block in (1024, 512, 256, 2048):
-            held = float(per_thread or 1.0) * block / value
+            held = per_thread * block / value
             if block <= value or block > limit or held > 128:
                 continue
             wider = warps if held <= 16 else 8 if held <= 64 else 16
