@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`: called by the pipeline as work goes on; `total` is 0 while it is unknown."""
 
 
-class Settings(Record):
+class Settings(Record, frozen=True):
     """`[tool.leadline]` of the nearest pyproject.toml upward of the target, completed from environment and defaults.
 
     `budget_s` is in seconds; `threshold` is the smallest speedup worth accepting (1.03 = 3 % faster); `source` is the
@@ -44,7 +44,7 @@ class Settings(Record):
     source: str = ""
 
 
-class DiagnoseOptions(Record):
+class DiagnoseOptions(Record, frozen=True):
     """One `leadline diagnose`. `target_file` is TARGET as typed: `file.py`, `file.py::kernel`, recorded case, run id.
 
     `case_file` is the file that holds CASES when it is not the target itself; `case` is a name in CASES, "" for the
@@ -64,7 +64,7 @@ class DiagnoseOptions(Record):
     home: str = ""
 
 
-class OptimizeOptions(DiagnoseOptions):
+class OptimizeOptions(DiagnoseOptions, frozen=True):
     """One `leadline optimize`. `output` and `write` say where the accepted file goes; the command line writes it."""
 
     budget_s: float = DEFAULT_BUDGET_S
@@ -75,7 +75,7 @@ class OptimizeOptions(DiagnoseOptions):
     allow_numerics: bool = False
 
 
-class VerifyOptions(Record):
+class VerifyOptions(Record, frozen=True):
     """One `leadline verify OLD NEW`: the judge alone."""
 
     old: str

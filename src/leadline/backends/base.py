@@ -15,7 +15,7 @@ from leadline.model.base import Record
 GROUP = "leadline.backends"
 
 
-class CompileRequest(Record):
+class CompileRequest(Record, frozen=True):
     """Compile `launch` for `target` up to `stage`, with `grants` given to the compiler as if they were known.
 
     `store`: folder that receives each stage's text as `<sha[:2]>/<sha>`; "" keeps none. `fresh` forbids any reuse of earlier work.
@@ -29,7 +29,7 @@ class CompileRequest(Record):
     fresh: bool = False
 
 
-class ExplainRequest(Record):
+class ExplainRequest(Record, frozen=True):
     """Run the compiler's passes one at a time and listen to what they say about `launch`."""
 
     launch: Launch
@@ -37,7 +37,7 @@ class ExplainRequest(Record):
     grants: tuple[Fact, ...] = ()
 
 
-class Explanation(Record):
+class Explanation(Record, frozen=True):
     """Passes that changed a watched counter, and the passes' own messages. `debug_channel`: the build prints its decisions.
 
     `passes` is how many passes ran; `seconds` is wall time. `error` is one line when the kernel does not compile.
@@ -51,7 +51,7 @@ class Explanation(Record):
     error: str = ""
 
 
-class ProbeRequest(Record):
+class ProbeRequest(Record, frozen=True):
     """Test `probe` on `launch` (the launch whose index the probe names)."""
 
     probe: Probe

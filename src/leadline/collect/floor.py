@@ -17,7 +17,7 @@ _FEW_WARPS = 8  # per SM; with no more, loads, arithmetic and waiting hardly ove
 _SAME_ADDRESS_PER_S = 1.2e9  # updates of one address: L2 performs them one after another
 
 
-class LaunchCost(Record):
+class LaunchCost(Record, frozen=True):
     """A coarse, static prediction for one launch; for ranking, never to be shown as a measurement. Times in microseconds.
 
     `dram_us`: bytes that must come from or go to DRAM (`dram_bytes`: distinct sectors, plus re-reads that L2 cannot hold) over the

@@ -3,7 +3,7 @@
 from leadline.model import KernelCase, Record
 
 
-class ProfileRequest(Record):
+class ProfileRequest(Record, frozen=True):
     """Time the launches of one case. `store` is the store's home, where measured ceilings are kept ("" = measure again)."""
 
     case: KernelCase
@@ -15,5 +15,5 @@ class ProfileRequest(Record):
     loader: str = "leadline.ingest.program:load_program"
 
 
-class Nothing(Record):
+class Nothing(Record, frozen=True):
     """A request without content."""

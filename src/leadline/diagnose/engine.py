@@ -19,7 +19,7 @@ MAX_PROBED = 8  # hypotheses, best first
 MAX_REWRITTEN = 10
 
 
-class Diagnosis(Record):
+class Diagnosis(Record, frozen=True):
     """What the engine found out; `hypotheses` are ranked, `rewrites` keyed by "RULE:key"."""
 
     view: View

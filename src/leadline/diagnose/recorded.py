@@ -27,7 +27,7 @@ from leadline.model import (
 )
 
 
-class Recording(Record):
+class Recording(Record, frozen=True):
     """All answers a diagnosis was given. `probes` is keyed by the content of the probe, `compiled` and `explained` by launch."""
 
     case: KernelCase

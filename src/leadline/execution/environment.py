@@ -10,13 +10,13 @@ from pathlib import Path
 from leadline.model import Record
 
 
-class EnvironmentRequest(Record):
+class EnvironmentRequest(Record, frozen=True):
     """`target` is the compile target whose assembler is asked for."""
 
     target: str = "cuda:90"
 
 
-class Environment(Record):
+class Environment(Record, frozen=True):
     """Facts of one interpreter. Versions are "" when the package is missing; `*_problem` says why a thing cannot be used."""
 
     python: str = ""
@@ -41,7 +41,7 @@ class Environment(Record):
         return {name: version for name, version in found.items() if version}
 
 
-class Item(Record):
+class Item(Record, frozen=True):
     """One line of the doctor's answer. `state`: ok | warning | missing."""
 
     name: str

@@ -9,7 +9,7 @@ _SHAPE = re.compile(r"((?:\d+x)*)(.*)", re.S)
 _HEAD = re.compile(r"#(?:ttg|ttng|triton_gpu|triton_nvidia_gpu|gluon)\.(\w+)")
 
 
-class Layout(Record):
+class Layout(Record, frozen=True):
     """One encoding. Fields that its kind does not have are empty; `parent` is the text of a slice's or operand's parent."""
 
     kind: str  # blocked nvidia_mma slice dot_op swizzled_shared nvmma_shared linear amd_mfma tensor_memory ...
@@ -26,7 +26,7 @@ class Layout(Record):
     parent: str = ""
 
 
-class TensorType(Record):
+class TensorType(Record, frozen=True):
     """`tensor<128x64xf16, #blocked>`, `!ttg.memdesc<...>` or a scalar type. `element` of a tensor of pointers is the pointee."""
 
     text: str

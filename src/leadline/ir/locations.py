@@ -10,7 +10,7 @@ _NAME = re.compile(r'"[^"]*"\s*\(')
 _ALIAS = re.compile(r"#loc\d*")
 
 
-class Frame(Record):
+class Frame(Record, frozen=True):
     """One source position; lines are 1-based."""
 
     file: str

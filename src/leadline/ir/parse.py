@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOPS = ("scf.for", "scf.while")
 
 
-class Op(Record):
+class Op(Record, frozen=True):
     """One operation. `types` are all printed types in order, `result_types` those of its results where they are printed.
 
     `location` is the text inside `loc(...)`; `row` the 1-based line of the text; `parent` the index of the operation whose region

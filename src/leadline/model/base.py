@@ -17,7 +17,7 @@ def content_hash(record: object, length: int = 16) -> str:
     return hashlib.sha256(msgspec.json.encode(record, order="deterministic")).hexdigest()[:length]
 
 
-class Span(Record):
+class Span(Record, frozen=True):
     """A place in a source file; lines are 1-based, columns 0-based; `end_line` is inclusive."""
 
     file: str

@@ -3,7 +3,7 @@
 from leadline.model.base import Record
 
 
-class TensorSpec(Record):
+class TensorSpec(Record, frozen=True):
     """A tensor argument without its data. Strides in elements, `offset` in bytes from the storage's start."""
 
     dtype: str  # triton's short name: fp32, fp16, bf16, fp64, i1, i8, u8, i16, i32, i64, fp8e4nv ...
@@ -30,7 +30,7 @@ ITEMSIZE = {"fp64": 8, "i64": 8, "u64": 8, "fp32": 4, "i32": 4, "u32": 4, "fp16"
             "i1": 1, "fp8e4nv": 1, "fp8e5": 1, "fp8e4b15": 1, "fp8e4b8": 1, "fp8e5b16": 1}  # fmt: skip
 
 
-class Argument(Record):
+class Argument(Record, frozen=True):
     """One argument of a launch, in declaration order of the kernel.
 
     `type` is the signature's: "*fp16", "i32", "fp32", "constexpr", "nvTmaDesc" ... An integer equal to 1 that the JIT folds has type
@@ -47,7 +47,7 @@ class Argument(Record):
     divisible: int = 1
 
 
-class Launch(Record):
+class Launch(Record, frozen=True):
     """One kernel launch, specialised as the installed JIT would, without a device."""
 
     index: int
@@ -84,7 +84,7 @@ class Launch(Record):
         return value if isinstance(value, int) else default
 
 
-class HostOp(Record):
+class HostOp(Record, frozen=True):
     """One torch operation the wrapper performed while it was traced."""
 
     name: str  # aten name: clone, _to_copy, zeros, permute ...
@@ -96,7 +96,7 @@ class HostOp(Record):
     order: int = 0  # position among launches: after how many launches it ran
 
 
-class Trace(Record):
+class Trace(Record, frozen=True):
     """What `launch` does for one case. `values_read` lists host reads of device data: they are evidence, not an error.
 
     `fallback` says why a small case stands in for the asked one (empty when it does not).
@@ -113,7 +113,7 @@ class Trace(Record):
     seconds: float = 0.0
 
 
-class KernelCase(Record):
+class KernelCase(Record, frozen=True):
     """A user's file taken in: text, names, and where its oracle comes from. The content hash is its id."""
 
     path: str  # as the user gave it, resolved

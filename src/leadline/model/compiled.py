@@ -3,7 +3,7 @@
 from leadline.model.base import Record
 
 
-class Resources(Record):
+class Resources(Record, frozen=True):
     """As ptxas -v prints them, plus dynamic shared memory from the kernel's metadata."""
 
     registers: int = 0
@@ -15,7 +15,7 @@ class Resources(Record):
     barriers: int = 0
 
 
-class IrOp(Record):
+class IrOp(Record, frozen=True):
     """One operation of the ttir or ttgir stage, mapped to its source line.
 
     `detail` holds, where they apply: type, shape, dtype, layout (blocked|nvidia_mma|...), size_per_thread, order, warps, vector_bits,
@@ -30,7 +30,7 @@ class IrOp(Record):
     detail: dict[str, str] = {}
 
 
-class MachineLine(Record):
+class MachineLine(Record, frozen=True):
     """Machine instructions attributed to one source line: mnemonic -> count (static, not executed)."""
 
     file: str
@@ -38,7 +38,7 @@ class MachineLine(Record):
     counts: dict[str, int]
 
 
-class Compiled(Record):
+class Compiled(Record, frozen=True):
     """One launch compiled for `target`. `counters` are the signatures (docs/signatures.md); `line_counters` the same per source line.
 
     Counter names: "ttir.<op>", "ttgir.<op>", "loop.<op>" (inside loops of the ttgir), "ptx.<mnemonic>", "sass.<mnemonic>",

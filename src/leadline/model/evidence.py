@@ -6,7 +6,7 @@ from leadline.model.probe import Probe
 Value = int | float | bool | str | None
 
 
-class SourceFact(Record, tag="source_fact"):
+class SourceFact(Record, frozen=True, tag="source_fact"):
     """Something read in the source (level 1)."""
 
     id: str
@@ -17,7 +17,7 @@ class SourceFact(Record, tag="source_fact"):
     reproduce: str = ""
 
 
-class Metric(Record, tag="metric"):
+class Metric(Record, frozen=True, tag="metric"):
     """A number about a launch (level 1 access sampling, level 2 timing, counters, predicted floors)."""
 
     id: str
@@ -32,7 +32,7 @@ class Metric(Record, tag="metric"):
     reproduce: str = ""
 
 
-class IrFact(Record, tag="ir_fact"):
+class IrFact(Record, frozen=True, tag="ir_fact"):
     """A count or an operation in one stage of the compile (level 3)."""
 
     id: str
@@ -46,7 +46,7 @@ class IrFact(Record, tag="ir_fact"):
     reproduce: str = ""
 
 
-class PassStep(Record, tag="pass_step"):
+class PassStep(Record, frozen=True, tag="pass_step"):
     """What one compiler pass did to a watched counter (level 4)."""
 
     id: str
@@ -60,7 +60,7 @@ class PassStep(Record, tag="pass_step"):
     reproduce: str = ""
 
 
-class CompilerMessage(Record, tag="compiler_message"):
+class CompilerMessage(Record, frozen=True, tag="compiler_message"):
     """A line a pass printed about its own decision, mapped to the source line of the operation it names."""
 
     id: str
@@ -75,7 +75,7 @@ class CompilerMessage(Record, tag="compiler_message"):
     reproduce: str = ""
 
 
-class ProbeOutcome(Record, tag="probe_outcome"):
+class ProbeOutcome(Record, frozen=True, tag="probe_outcome"):
     """A counterfactual compile: the facts granted, the signature before and after, and whether the prediction came true.
 
     `minimal` is the smallest set of granted facts that still flips the signature (leave-one-out); `control` is the signature of
@@ -97,7 +97,7 @@ class ProbeOutcome(Record, tag="probe_outcome"):
     reproduce: str = ""
 
 
-class Unavailable(Record, tag="unavailable"):
+class Unavailable(Record, frozen=True, tag="unavailable"):
     """Evidence that could not be had, why, and how to get it."""
 
     what: str

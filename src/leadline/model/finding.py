@@ -7,7 +7,7 @@ from leadline.model.probe import Probe
 GRADES = ("suspected", "observed", "located", "confirmed", "verified")
 
 
-class Estimate(Record):
+class Estimate(Record, frozen=True):
     """Expected speedup of the case if the cause is removed, as a range; `local` means of this launch alone."""
 
     kind: str  # local | global
@@ -19,7 +19,7 @@ class Estimate(Record):
         return (self.low * self.high) ** 0.5
 
 
-class Hypothesis(Record):
+class Hypothesis(Record, frozen=True):
     """A claim that a rule makes, with what it predicts. `key` tells one place from another within a rule."""
 
     rule: str
@@ -42,7 +42,7 @@ class Hypothesis(Record):
     notes: tuple[str, ...] = ()
 
 
-class Edit(Record):
+class Edit(Record, frozen=True):
     """Replace the text of `span` in `file`; spans of one rewrite do not overlap."""
 
     file: str
@@ -51,7 +51,7 @@ class Edit(Record):
     text: str
 
 
-class Rewrite(Record):
+class Rewrite(Record, frozen=True):
     """A deterministic change of kernel and wrapper together.
 
     `applicability`: safe | guarded | changes_numerics | unsafe. `precondition` is the machine-checked sentence; `guard` is the host
@@ -73,7 +73,7 @@ class Rewrite(Record):
     choices: dict[str, int] = {}  # constants chosen among variants
 
 
-class Finding(Record):
+class Finding(Record, frozen=True):
     """A hypothesis that survived, as users see it."""
 
     rule: str

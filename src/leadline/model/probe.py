@@ -3,7 +3,7 @@
 from leadline.model.base import Record
 
 
-class Divisible(Record, tag="divisible"):
+class Divisible(Record, frozen=True, tag="divisible"):
     """The integer or pointer argument is known to be a multiple of 16."""
 
     argument: str
@@ -12,7 +12,7 @@ class Divisible(Record, tag="divisible"):
         return f"{self.argument} % 16 == 0"
 
 
-class Constant(Record, tag="constant"):
+class Constant(Record, frozen=True, tag="constant"):
     """The argument is a constexpr with this value (its value in the launch when `value` is None)."""
 
     argument: str
@@ -22,7 +22,7 @@ class Constant(Record, tag="constant"):
         return f"{self.argument} constexpr" + ("" if self.value is None else f" = {self.value}")
 
 
-class Option(Record, tag="option"):
+class Option(Record, frozen=True, tag="option"):
     """A compile option: num_warps, num_stages, maxnreg."""
 
     name: str
@@ -32,7 +32,7 @@ class Option(Record, tag="option"):
         return f"{self.name} = {self.value}"
 
 
-class SourceEdit(Record, tag="source_edit"):
+class SourceEdit(Record, frozen=True, tag="source_edit"):
     """The kernel's file with this text instead; `label` says what was changed. Launch arguments are matched by name."""
 
     text: str
@@ -45,7 +45,7 @@ class SourceEdit(Record, tag="source_edit"):
 Fact = Divisible | Constant | Option | SourceEdit
 
 
-class Probe(Record):
+class Probe(Record, frozen=True):
     """Grant all `grants`, compile, and read `signature`; then leave one out at a time when there are several.
 
     `signature` is a counter name (see docs/signatures.md), optionally restricted to a source line. `stage` is where compiling stops:

@@ -3,7 +3,7 @@
 from leadline.model.base import Record
 
 
-class AccessSample(Record):
+class AccessSample(Record, frozen=True):
     """Addresses of one source access, computed for sampled programs with the launch's real strides and grid.
 
     Nothing is loaded: values read from memory are unknown, so `indirect` accesses carry no address figures. Lanes are taken in the
@@ -34,7 +34,7 @@ class AccessSample(Record):
     scattered: float = 1.0  # for `indirect`: the sector efficiency if neighbouring loaded indices lie far apart (rows stay whole)
 
 
-class LoopSample(Record):
+class LoopSample(Record, frozen=True):
     line: int
     trips_min: int
     trips_max: int
@@ -42,7 +42,7 @@ class LoopSample(Record):
     data_dependent: bool = False
 
 
-class LaunchSample(Record):
+class LaunchSample(Record, frozen=True):
     """The access sampler's picture of one launch."""
 
     launch: int
@@ -57,7 +57,7 @@ class LaunchSample(Record):
     note: str = ""  # why parts are missing
 
 
-class LaunchCost(Record):
+class LaunchCost(Record, frozen=True):
     """A coarse static prediction for one launch, used only to rank. All times in us, predicted.
 
     `dram_us`: sector-level bytes over DRAM bandwidth; `l2_us`: all requested sectors over L2 bandwidth; `compute_us`: dot and other
@@ -79,7 +79,7 @@ class LaunchCost(Record):
     flops: float = 0.0
 
 
-class Ceilings(Record):
+class Ceilings(Record, frozen=True):
     """What a device can do, measured or (predicted=True) from a table."""
 
     device: str
@@ -96,7 +96,7 @@ class Ceilings(Record):
     predicted: bool = True
 
 
-class LaunchTiming(Record):
+class LaunchTiming(Record, frozen=True):
     launch: int
     kernel: str
     median_us: float
@@ -105,7 +105,7 @@ class LaunchTiming(Record):
     runs: int
 
 
-class Profile(Record):
+class Profile(Record, frozen=True):
     """Device measurements of one case."""
 
     device: str
@@ -118,7 +118,7 @@ class Profile(Record):
     noise: float = 0.0  # relative spread of the same code against itself
 
 
-class Limit(Record):
+class Limit(Record, frozen=True):
     """The bound of a whole case. `time_us` is None where nothing was measured; then `fraction` is None too."""
 
     bound: str  # memory | compute | latency | launch

@@ -8,7 +8,7 @@ from leadline.model.profile import Limit
 SCHEMA = "leadline.run/1"
 
 
-class Level(Record):
+class Level(Record, frozen=True):
     """One level of the line let down: which of the three tests it passed, and why the engine went deeper (or stopped)."""
 
     level: int
@@ -19,13 +19,13 @@ class Level(Record):
     seconds: float = 0.0
 
 
-class Interval(Record):
+class Interval(Record, frozen=True):
     low: float
     mid: float
     high: float
 
 
-class Check(Record):
+class Check(Record, frozen=True):
     """One gate of the judge: passed, failed or not run, and the figure it read."""
 
     name: str
@@ -34,7 +34,7 @@ class Check(Record):
     case: str = ""
 
 
-class Verdict(Record):
+class Verdict(Record, frozen=True):
     """The judge's answer on one candidate. `accepted` needs a measured gain; without a device it is never True."""
 
     outcome: str  # accepted | rejected | inconclusive
@@ -52,7 +52,7 @@ class Verdict(Record):
     measured: bool = False
 
 
-class Candidate(Record):
+class Candidate(Record, frozen=True):
     """A whole file proposed in place of the original."""
 
     id: str
@@ -63,7 +63,7 @@ class Candidate(Record):
     title: str = ""
 
 
-class Round(Record):
+class Round(Record, frozen=True):
     round: int
     parent: int
     hypothesis: str
@@ -78,7 +78,7 @@ class Round(Record):
     seconds: float = 0.0
 
 
-class Run(Record):
+class Run(Record, frozen=True):
     """See docs/run.schema.json. `evidence` and `rewrites` are keyed by id."""
 
     schema: str = SCHEMA

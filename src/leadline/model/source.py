@@ -3,7 +3,7 @@
 from leadline.model.base import Record
 
 
-class Parameter(Record):
+class Parameter(Record, frozen=True):
     name: str
     constexpr: bool = False
     default: str | None = None
@@ -11,7 +11,7 @@ class Parameter(Record):
     uses: int = 0  # how often the body names it
 
 
-class Symbol(Record):
+class Symbol(Record, frozen=True):
     """A name assigned in a kernel body: its defining text and what it depends on, transitively.
 
     `axes`: program axes (0, 1, 2); `ranges`: lines of the `tl.arange` calls; `loops`: ids of loops whose variable it depends on;
@@ -30,7 +30,7 @@ class Symbol(Record):
     rank: int = -1
 
 
-class Access(Record):
+class Access(Record, frozen=True):
     """A tl.load, tl.store or tl.atomic_*; `expanded` is the index with all local names replaced by their definitions."""
 
     kind: str  # load store atomic_add atomic_max ... descriptor_load descriptor_store
@@ -59,7 +59,7 @@ class Access(Record):
     rank: int = -1
 
 
-class Loop(Record):
+class Loop(Record, frozen=True):
     id: int
     kind: str  # range tl.range static_range while
     line: int
@@ -76,7 +76,7 @@ class Loop(Record):
     bound_loaded: bool = False
 
 
-class Branch(Record):
+class Branch(Record, frozen=True):
     id: int
     line: int
     end_line: int
@@ -89,7 +89,7 @@ class Branch(Record):
     has_else: bool = False
 
 
-class Operation(Record):
+class Operation(Record, frozen=True):
     """Anything else with a line: dot, reduction, cast, arange, program_id, division, math call, where, trans, barrier ...
 
     `kind`: dot sum max min argmax reduce scan cast arange program_id floordiv mod truediv exp log sqrt sin tanh erf pow where
@@ -111,7 +111,7 @@ class Operation(Record):
     target: str | None = None
 
 
-class KernelFacts(Record):
+class KernelFacts(Record, frozen=True):
     name: str
     file: str
     line: int
@@ -137,7 +137,7 @@ class KernelFacts(Record):
         return next((s for s in reversed(self.symbols) if s.name == name), None)
 
 
-class HostCall(Record):
+class HostCall(Record, frozen=True):
     """A call in the wrapper that matters to the device: copy, cast, allocation, sync, layout change, reduction.
 
     `kind`: sync copy cast contiguous alloc_zeros alloc_empty view reduce other.
@@ -153,7 +153,7 @@ class HostCall(Record):
     target: str | None = None
 
 
-class LaunchSite(Record):
+class LaunchSite(Record, frozen=True):
     """One `kernel[grid](...)` statement in the wrapper."""
 
     kernel: str
@@ -169,7 +169,7 @@ class LaunchSite(Record):
     branch: bool = False
 
 
-class WrapperFacts(Record):
+class WrapperFacts(Record, frozen=True):
     name: str
     file: str
     line: int
@@ -180,7 +180,7 @@ class WrapperFacts(Record):
     functions: tuple[str, ...] = ()  # functions of the same file that it calls (helpers are followed)
 
 
-class SourceFacts(Record):
+class SourceFacts(Record, frozen=True):
     """All facts of one file. `texts` maps every file that facts point into to its text (kernels may live in other modules)."""
 
     path: str

@@ -6,7 +6,7 @@ from typing import Protocol
 from leadline.model import Candidate, Finding, Record, Rewrite
 
 
-class Proposal(Record):
+class Proposal(Record, frozen=True):
     """A candidate with the claim it rests on: one change, its hypothesis, what should move."""
 
     candidate: Candidate

@@ -39,7 +39,7 @@ from leadline.model import (
 )
 
 
-class View(Record):
+class View(Record, frozen=True):
     """Everything known about one case so far. Dictionaries are keyed by launch index; what is missing was not collected (yet).
 
     `others` are the traces of the remaining named cases (for causes that show only across cases).
@@ -117,7 +117,7 @@ class View(Record):
         return None
 
 
-class Example(Record):
+class Example(Record, frozen=True):
     """A kernel before and after: the rule's tests and its documentation.
 
     `before` and `after` are whole case files. `line` is where the finding must point (0: `before` is clean and must yield nothing

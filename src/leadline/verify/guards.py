@@ -31,7 +31,7 @@ _FORBIDDEN_MODULES = {
 }  # fmt: skip
 
 
-class Objection(Record):
+class Objection(Record, frozen=True):
     """Why a candidate is refused on its text. `gate` is a slug: noop, case, syntax, fallback, except, patch, forbidden."""
 
     gate: str

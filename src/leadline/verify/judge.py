@@ -51,7 +51,7 @@ class Workers:
     fresh: Callable[[], Caller] | None = None
 
 
-class JudgeRequest(Record):
+class JudgeRequest(Record, frozen=True):
     """Two whole files and how strict to be. `threshold` is the least gain that counts; `timeout_s` bounds one gate on one case."""
 
     case: KernelCase

@@ -3,7 +3,7 @@
 from leadline.model import KernelCase, Record
 
 
-class Tolerances(Record):
+class Tolerances(Record, frozen=True):
     """How much worse than the original a candidate's error may be.
 
     `factor` bounds the candidate's root-mean-square error by the original's; `floor` scales what reassociation alone may cost.
@@ -13,7 +13,7 @@ class Tolerances(Record):
     floor: float = 1.0
 
 
-class InterpretRequest(Record):
+class InterpretRequest(Record, frozen=True):
     """Check `candidate` on the small cases in the interpreter. An empty `candidate` checks the original alone."""
 
     case: KernelCase
@@ -25,7 +25,7 @@ class InterpretRequest(Record):
     tolerances: Tolerances = Tolerances()
 
 
-class CaseResult(Record):
+class CaseResult(Record, frozen=True):
     """One case of one gate. `reason` is one line, empty when it passed; `gate` says which check failed."""
 
     case: str
@@ -39,14 +39,14 @@ class CaseResult(Record):
     seconds: float = 0.0
 
 
-class InterpretResult(Record):
+class InterpretResult(Record, frozen=True):
     """All small cases; `unsupported` is set when the original itself cannot be interpreted (inline assembly, libdevice ...)."""
 
     cases: tuple[CaseResult, ...] = ()
     unsupported: str = ""
 
 
-class DeviceRequest(Record):
+class DeviceRequest(Record, frozen=True):
     """Check and time `candidate` against `original` on the device."""
 
     case: KernelCase
@@ -61,7 +61,7 @@ class DeviceRequest(Record):
     timing: bool = True
 
 
-class CaseTiming(Record):
+class CaseTiming(Record, frozen=True):
     """Paired samples of one case in microseconds: block i ran the original twice and the candidate twice in a random ABBA order."""
 
     case: str
@@ -74,7 +74,7 @@ class CaseTiming(Record):
     seconds: float = 0.0
 
 
-class DeviceResult(Record):
+class DeviceResult(Record, frozen=True):
     device: str
     correctness: tuple[CaseResult, ...] = ()
     timings: tuple[CaseTiming, ...] = ()
@@ -83,7 +83,7 @@ class DeviceResult(Record):
     clocks_mhz: float = 0.0
 
 
-class ColdRequest(Record):
+class ColdRequest(Record, frozen=True):
     """Call `launch` once on each case with an empty compile cache, in a fresh process."""
 
     case: KernelCase
@@ -92,7 +92,7 @@ class ColdRequest(Record):
     seed: int = 0
 
 
-class ColdResult(Record):
+class ColdResult(Record, frozen=True):
     """`seconds` of the first call per case, in the order they ran; `compiled` counts kernels compiled."""
 
     seconds: dict[str, float] = {}

@@ -24,7 +24,7 @@ from leadline.model.base import Record
 STEPPED = ("make_ttir", "make_ttgir", "make_llir")
 
 
-class MachineCode(Record):
+class MachineCode(Record, frozen=True):
     """ptxas' output: the cubin, and what `-v` printed."""
 
     cubin: bytes
@@ -135,7 +135,7 @@ class Lowering:
         return done.stdout
 
 
-class Pass(Record):
+class Pass(Record, frozen=True):
     """One pass that has just run: the module is live in `Lowering.module`."""
 
     stage: str

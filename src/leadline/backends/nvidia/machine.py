@@ -18,7 +18,7 @@ _GCN = re.compile(r"^\s+((?:[svdb]_|global_|buffer_|flat_|ds_)\w+)\b")
 _ATOMIC = re.compile(r"^(ATOMG?|REDG?|RED)(\.|$)")
 
 
-class Instruction(Record):
+class Instruction(Record, frozen=True):
     """One instruction. `line` is that of the kernel's file, 0 when it belongs to none; `file` and `own_line` say where it really is."""
 
     mnemonic: str

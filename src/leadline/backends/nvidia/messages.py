@@ -50,7 +50,7 @@ _DIAGNOSTICS = (
 )
 
 
-class Found(Record):
+class Found(Record, frozen=True):
     """One message before it gets an id. `operation` is the printed operation it is about, "" when `line` is known already."""
 
     channel: str  # debug | remark | warning

@@ -12,7 +12,7 @@ from leadline.model.base import Record
 Scalar = int | float | bool | str | None
 
 
-class Source(Record):
+class Source(Record, frozen=True):
     """The arguments of `ASTSource` plus compile options. `divisible` names arguments known to be multiples of 16."""
 
     kernel: str

@@ -3,7 +3,7 @@
 from leadline.model import KernelCase, Launch, LaunchSample, Record
 
 
-class SampleRequest(Record):
+class SampleRequest(Record, frozen=True):
     """What to sample. `text` stands in for the kernel file's text (a candidate). `budget_s` bounds the whole call, not each launch."""
 
     case: KernelCase

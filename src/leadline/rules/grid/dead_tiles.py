@@ -241,16 +241,22 @@ def lane_share(view: View, launch: Launch, facts: KernelFacts, condition: Visibl
         return None
     outside = total = 0
     state = 12345
-    for program in programs(launch, 64):
-        known = known_bounds(launch, program)
-        for _ in range(8):
-            state = (state * 1103515245 + 12345) % 2**31
-            point = Fraction(state / 2**31)
-            a, b = point.value(left, known, facts), point.value(right, known, facts)
-            if a is None or b is None:
-                return None
-            total += 1
-            outside += not {"Lt": a < b, "LtE": a <= b, "Gt": a > b, "GtE": a >= b}[condition.op]
+
+    def drawn() -> float:
+        # Evenly spaced programs would meet the same column of every row.
+        nonlocal state
+        state = (state * 1103515245 + 12345) % 2**31
+        return state / 2**31
+
+    for _ in range(512):
+        x, y, z = (int(drawn() * extent) for extent in launch.grid)
+        known = known_bounds(launch, (x, y, z))
+        point = Fraction(drawn())
+        a, b = point.value(left, known, facts), point.value(right, known, facts)
+        if a is None or b is None:
+            return None
+        total += 1
+        outside += not {"Lt": a < b, "LtE": a <= b, "Gt": a > b, "GtE": a >= b}[condition.op]
     return outside / total if total else None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from leadline.model import HostOp, Hypothesis
-from leadline.rules.base import Rule, View, seen
+from leadline.rules.base import Example, Rule, View, seen
 from leadline.rules.host.call_time import call_us, host_op_us, is_copy, plain_name, read, specs, written
 
 SMALL_BYTES = 1 << 19  # what is smaller costs its launch only
@@ -69,3 +69,74 @@ class ExtraCopy(Rule):
         outputs = {t.storage for t in view.trace.outputs} if view.trace else set()
         earlier = [x for x in view.launches if x.index < op.order]
         return bool(targets & outputs) and any(s in written(view, x) for x in earlier for s in op.reads)
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n4m": dict(n=1 << 22)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    wide = x.to(torch.float32)
+    y = torch.empty_like(wide)
+    scale_kernel[(triton.cdiv(wide.numel(), 1024),)](wide, y, wide.numel(), 2.0, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x.float() * 2.0
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half())
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n4m": dict(n=1 << 22)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n).to(tl.float32)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty(x.shape, device=x.device, dtype=torch.float32)
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 2.0, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x.float() * 2.0
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half())
+"""
+
+ExtraCopy.examples = (
+    Example(title="a cast before the kernel", before=BEFORE, line=17, grade="observed"),
+    Example(title="the kernel reads the narrow type", before=CLEAN),
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from leadline.model import HostCall, Hypothesis
-from leadline.rules.base import Rule, View, seen
+from leadline.rules.base import Example, Rule, View, seen
 from leadline.rules.host.call_time import SYNC_US, UPLOAD_US, call_us
 
 UPLOADS = ("torch.tensor(", "torch.as_tensor(", "torch.from_numpy(", "torch.IntTensor(", "torch.LongTensor(")
@@ -84,3 +84,74 @@ class HostSync(Rule):
 
 def _to_device(call: HostCall) -> bool:
     return "device" in call.text or ".cuda" in call.text or call.kind == "copy"
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n4m": dict(n=1 << 22)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    factor = 1.0 / x.abs().max().item()  # waits for the device
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), factor, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x / x.abs().max()
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n4m": dict(n=1 << 22)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 0.5, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x * 0.5
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+HostSync.examples = (
+    Example(title="the largest value is read on the host", before=BEFORE, line=18, grade="observed"),
+    Example(title="the factor comes from the caller", before=CLEAN),
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from leadline.model import Hypothesis
-from leadline.rules.base import Rule, View, metric, seen
+from leadline.rules.base import Example, Rule, View, metric, seen
 from leadline.rules.host.call_time import LAUNCH_US, TORCH_OP_US, call_us, launches_us
 
 
@@ -67,3 +67,74 @@ class LaunchOverhead(Rule):
             ],
             prediction=f"one launch per kernel ({kinds}) leaves the device time",
         )
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"rows": dict(n=1 << 16)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=128)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    for part, out in zip(x.chunk(16), y.chunk(16)):
+        scale_kernel[(triton.cdiv(part.numel(), 1024),)](part, out, part.numel(), 2.0, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x * 2.0
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n4m": dict(n=1 << 22)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 2.0, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x * 2.0
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+LaunchOverhead.examples = (
+    Example(title="one launch per row", before=BEFORE, line=19, grade="observed"),
+    Example(title="one launch", before=CLEAN),
+)

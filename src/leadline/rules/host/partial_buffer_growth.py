@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from leadline.model import Hypothesis, Launch, TensorSpec
-from leadline.rules.base import Rule, View, metric, seen
+from leadline.rules.base import Example, Rule, View, metric, seen
 from leadline.rules.host.call_time import TORCH_OP_US, bandwidth, call_us, read, tensor_bytes, written
 
 ENOUGH_PER_SM = 4  # partial results per multiprocessor that any split needs at most
@@ -90,3 +90,78 @@ def _slices(launch: Launch, spec: TensorSpec | None) -> int:
         return 0
     sizes = {g for g in launch.grid if g > 1} | {launch.programs}
     return max((n for n in (*spec.shape, spec.numel) if n in sizes), default=0)
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r32768": dict(rows=32768, cols=1024)}
+SMALL = {"tiny": dict(rows=4, cols=16), "odd": dict(rows=7, cols=13)}
+TOLERANCE = dict(rtol=1e-3, atol=1e-1)
+
+
+@triton.jit
+def partial_kernel(x_ptr, part_ptr, cols, BLOCK: tl.constexpr):
+    c = tl.program_id(0) * 0 + tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * cols + c, mask=c < cols, other=0.0)
+    tl.store(part_ptr + row * cols + c, x * x, mask=c < cols)
+
+
+def launch(x):
+    rows, cols = x.shape
+    part = torch.empty(rows, cols, device=x.device)
+    partial_kernel[(rows,)](x, part, cols, BLOCK=triton.next_power_of_2(cols))
+    return part.sum(0)
+
+
+def reference(x):
+    return (x * x).sum(0)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r32768": dict(rows=32768, cols=1024)}
+SMALL = {"tiny": dict(rows=4, cols=16), "odd": dict(rows=7, cols=13)}
+
+
+@triton.jit
+def partial_kernel(x_ptr, part_ptr, cols, BLOCK: tl.constexpr):
+    c = tl.program_id(0) * 0 + tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * cols + c, mask=c < cols, other=0.0)
+    tl.store(part_ptr + row * cols + c, x * x, mask=c < cols)
+
+
+def launch(x):
+    rows, cols = x.shape
+    part = torch.empty(rows, cols, device=x.device)
+    partial_kernel[(rows,)](x, part, cols, BLOCK=triton.next_power_of_2(cols))
+    return part
+
+
+def reference(x):
+    return x * x
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device))
+"""
+
+PartialBufferGrowth.examples = (
+    Example(title="one partial row per program", before=BEFORE, line=21, grade="observed"),
+    Example(title="the buffer is the result", before=CLEAN),
+)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Rewrite
-from leadline.rules.base import Rule, View, metric, raised, seen
+from leadline.rules.base import Example, Rule, View, metric, raised, seen
 from leadline.rules.editing import EditError, SourceFile
 from leadline.rules.memory.dead_code import unused_names, without_unused
 
@@ -215,3 +215,76 @@ def _read_by_name(text: str, name: str) -> bool:
 
 def _words(text: str) -> set[str]:
     return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"five": dict(lengths=(1000, 2000, 3000, 4000, 5000))}
+SMALL = {"tiny": dict(lengths=(5, 9)), "odd": dict(lengths=(3, 7, 11))}
+
+
+@triton.jit
+def shift_kernel(x_ptr, y_ptr, n, LENGTH: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) + 1.0, mask=i < n)
+
+
+def launch(x, lengths):
+    outs = []
+    for length in lengths:
+        y = torch.empty(length, device=x.device)
+        chunks = triton.cdiv(length, 256)
+        shift_kernel[(triton.cdiv(length, 1024),)](x, y, length, LENGTH=chunks, BLOCK=1024)  # one call per length
+        outs.append(y)
+    return tuple(outs)
+
+
+def reference(x, lengths):
+    return tuple(x[:n] + 1.0 for n in lengths)
+
+
+def make_inputs(*, device, seed, lengths):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(max(lengths), device=device), lengths=lengths)
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n4m": dict(n=1 << 22)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 2.0, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x * 2.0
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+RecompilePerShape.examples = (
+    Example(title="an unused length is a constexpr", before=BEFORE, line=10, grade="observed"),
+    Example(title="only the tile size is a constexpr", before=CLEAN),
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from leadline.model import Hypothesis, Launch
-from leadline.rules.base import Rule, View, metric, seen
+from leadline.rules.base import Example, Rule, View, metric, seen
 from leadline.rules.host.call_time import bandwidth, call_us, read, specs, tensor_bytes, written
 
 L2_SHARE = 0.6  # of the cache: what stays there between two launches
@@ -96,3 +96,75 @@ class UnfusedKernels(Rule):
             ],
             prediction=f"a call takes about {after:.0f} us in place of {total:.0f} us",
         )
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n64m": dict(n=1 << 26)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    half, y = torch.empty_like(x), torch.empty_like(x)
+    grid = (triton.cdiv(x.numel(), 1024),)
+    scale_kernel[grid](x, half, x.numel(), 0.5, BLOCK=1024)
+    scale_kernel[grid](half, y, x.numel(), 3.0, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x * 0.5 * 3.0
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n64m": dict(n=1 << 26)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 1.5, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x * 1.5
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+UnfusedKernels.examples = (
+    Example(title="two elementwise launches", before=BEFORE, line=20, grade="observed"),
+    Example(title="one launch", before=CLEAN),
+)

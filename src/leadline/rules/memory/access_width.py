@@ -8,7 +8,7 @@ from leadline.rules.memory.index_terms import has_range, is_call, terms
 from leadline.rules.memory.instruction_cost import access_us, expression, gain, names_in, possible_width, straight_issue_us, width_at
 
 
-class Narrow(Record):
+class Narrow(Record, frozen=True):
     """One access that could be wider. Widths in bytes per thread; `width` is compiled, or expected from the arguments before that."""
 
     access: Access

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from leadline.model import Hypothesis, Launch, Probe, Rewrite
-from leadline.rules.base import Rule, View, located, metric, raised, refuted, seen
+from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.memory.access_width import Narrow, narrow_accesses, width_gain
 from leadline.rules.memory.argument_facts import argument_probe, constexpr_rewrite, launch_of, unit_rewrite
 
@@ -111,3 +111,73 @@ class ContiguityUnknown(Rule):
 
 def _hidden(view: View, launch: Launch) -> list[Narrow]:
     return [n for n in narrow_accesses(view, launch) if n.divisors]
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"p5000": dict(n=5000, times=16000)}
+SMALL = {"tiny": dict(n=64, times=2), "odd": dict(n=77, times=3)}
+
+
+@triton.jit
+def tile_kernel(x_ptr, y_ptr, n, period, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i % period, mask=i < n)  # repeats the pattern
+    tl.store(y_ptr + i, x, mask=i < n)
+
+
+def launch(x, times):
+    y = torch.empty(x.numel() * times, device=x.device, dtype=x.dtype)
+    tile_kernel[(triton.cdiv(y.numel(), 1024),)](x, y, y.numel(), x.numel(), BLOCK=1024)
+    return y
+
+
+def reference(x, times):
+    return x.repeat(times)
+
+
+def make_inputs(*, device, seed, n, times):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half(), times=times)
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"p4096": dict(n=4096, times=16000)}
+SMALL = {"tiny": dict(n=64, times=2), "odd": dict(n=77, times=3)}
+
+
+@triton.jit
+def tile_kernel(x_ptr, y_ptr, n, period, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i % period, mask=i < n)  # repeats the pattern
+    tl.store(y_ptr + i, x, mask=i < n)
+
+
+def launch(x, times):
+    y = torch.empty(x.numel() * times, device=x.device, dtype=x.dtype)
+    tile_kernel[(triton.cdiv(y.numel(), 1024),)](x, y, y.numel(), x.numel(), BLOCK=1024)
+    return y
+
+
+def reference(x, times):
+    return x.repeat(times)
+
+
+def make_inputs(*, device, seed, n, times):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half(), times=times)
+"""
+
+ContiguityUnknown.examples = (
+    Example(title="a pattern of 5000 halves", before=BEFORE, line=12, grade="confirmed"),
+    Example(title="a pattern of 4096 halves", before=CLEAN),
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Probe, Rewrite, SourceEdit
-from leadline.rules.base import Rule, View, located, metric, raised, seen
+from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
 from leadline.rules.memory.argument_facts import launch_of
 from leadline.rules.memory.divisions import division_cost, simplified, tile_divisions
 from leadline.rules.memory.flat_grid import row_tiled
@@ -163,3 +163,89 @@ def _issue(view: View, launch: Launch, facts: KernelFacts, per_element: float) -
     lines = {d.line for d in tile_divisions(facts)}
     there = instructions_at(view, launch, lines) / max(view.counter(launch.index, "instructions") or 1, 1)
     return straight, straight - min(division, straight * there)
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r16384": dict(rows=16384, cols=4096)}
+SMALL = {"tiny": dict(rows=4, cols=64), "odd": dict(rows=7, cols=45)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def bias_kernel(x_ptr, bias_ptr, y_ptr, n, cols, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n
+    row = i // cols  # the bias is one value per row
+    col = i % cols
+    x = tl.load(x_ptr + i, mask=mask).to(tl.float32)
+    bias = tl.load(bias_ptr + row, mask=mask)
+    tl.store(y_ptr + i, tl.where(col < row, x + bias, x), mask=mask)
+
+
+def launch(x, bias):
+    y = torch.empty_like(x)
+    n, cols = x.numel(), x.shape[1]
+    bias_kernel[(triton.cdiv(n, 1024),)](x, bias, y, n, cols, BLOCK=1024)
+    return y
+
+
+def reference(x, bias):
+    rows, cols = x.shape
+    below = torch.arange(cols, device=x.device)[None, :] < torch.arange(rows, device=x.device)[:, None]
+    return torch.where(below, x.float() + bias[:, None], x.float()).to(x.dtype)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    x = torch.randn(rows, cols, device=device, dtype=torch.float16)
+    return dict(x=x, bias=torch.randn(rows, device=device))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r16384": dict(rows=16384, cols=4096)}
+SMALL = {"tiny": dict(rows=4, cols=64), "odd": dict(rows=7, cols=45)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def bias_kernel(x_ptr, bias_ptr, y_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + col, mask=col < cols).to(tl.float32)
+    bias = tl.load(bias_ptr + row)
+    tl.store(y_ptr + row * cols + col, tl.where(col < row, x + bias, x), mask=col < cols)
+
+
+def launch(x, bias):
+    y = torch.empty_like(x)
+    rows, cols = x.shape
+    bias_kernel[(rows, triton.cdiv(cols, 1024))](x, bias, y, cols, BLOCK=1024)
+    return y
+
+
+def reference(x, bias):
+    rows, cols = x.shape
+    below = torch.arange(cols, device=x.device)[None, :] < torch.arange(rows, device=x.device)[:, None]
+    return torch.where(below, x.float() + bias[:, None], x.float()).to(x.dtype)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    x = torch.randn(rows, cols, device=device, dtype=torch.float16)
+    return dict(x=x, bias=torch.randn(rows, device=device))
+"""
+
+DivModIndexing.examples = (
+    Example(title="a flat index taken apart", before=BEFORE, line=15, grade="confirmed"),
+    Example(title="a grid over rows and columns", before=CLEAN),
+)

@@ -6,7 +6,7 @@ from leadline.model import Record
 from leadline.rules.memory.instruction_cost import expression
 
 
-class Term(Record):
+class Term(Record, frozen=True):
     """One summand. `axes`: program axes in it; `ranges`: it holds a `tl.arange`; `scale`: texts of the other factors (empty: unit stride)."""
 
     text: str

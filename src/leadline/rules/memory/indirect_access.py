@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 
 from leadline.model import Hypothesis
-from leadline.rules.base import Rule, View, metric, seen
+from leadline.rules.base import Example, Rule, View, metric, seen
 from leadline.rules.memory.index_terms import has_range, is_call, terms
 from leadline.rules.memory.instruction_cost import expression, requested
 
@@ -70,3 +70,73 @@ def gathers(text: str | None) -> bool:
         if (e := expression(t.text)) is not None
     )
     return loaded and not plain
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n64m": dict(n=1 << 26)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def gather_kernel(x_ptr, index_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    index = tl.load(index_ptr + i, mask=i < n, other=0)
+    tl.store(y_ptr + i, tl.load(x_ptr + index, mask=i < n), mask=i < n)
+
+
+def launch(x, index):
+    y = torch.empty_like(x)
+    gather_kernel[(triton.cdiv(x.numel(), 1024),)](x, index, y, x.numel(), BLOCK=1024)
+    return y
+
+
+def reference(x, index):
+    return x[index.long()]
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device), index=torch.randint(0, n, (n,), device=device, dtype=torch.int32))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n4m": dict(n=1 << 22)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 2.0, BLOCK=1024)
+    return y
+
+
+def reference(x):
+    return x * 2.0
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device))
+"""
+
+IndirectAccess.examples = (
+    Example(title="a gather of single elements", before=BEFORE, line=13, grade="observed"),
+    Example(title="no index", before=CLEAN),
+)

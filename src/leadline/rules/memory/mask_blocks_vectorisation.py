@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from leadline.model import Hypothesis, Probe, Rewrite
-from leadline.rules.base import Rule, View, located, metric, raised, refuted, seen
+from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.memory.access_width import narrow_accesses, width_gain
 from leadline.rules.memory.argument_facts import argument_probe, constexpr_rewrite, launch_of, unit_rewrite
 
@@ -105,3 +105,79 @@ class MaskBlocksVectorisation(Rule):
                     finding=f"{self.code}:{hypothesis.key}",
                     prediction=hypothesis.prediction,
                 )
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n": dict(n=(1 << 26) + 8)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def polynomial_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # n bounds the last block
+    x = tl.load(x_ptr + i, mask=i < n).to(tl.float32)
+    tl.store(y_ptr + i, (x * x + x).to(tl.float16), mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    polynomial_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+def reference(x):
+    xf = x.float()
+    return (xf * xf + xf).to(x.dtype)
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half())
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n": dict(n=1 << 26)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def polynomial_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # n bounds the last block
+    x = tl.load(x_ptr + i, mask=i < n).to(tl.float32)
+    tl.store(y_ptr + i, (x * x + x).to(tl.float16), mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    polynomial_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+def reference(x):
+    xf = x.float()
+    return (xf * xf + xf).to(x.dtype)
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half())
+"""
+
+MaskBlocksVectorisation.examples = (
+    Example(title="a bound divisible by 8 only", before=BEFORE, line=14, grade="confirmed"),
+    Example(title="a bound divisible by 16", before=CLEAN),
+)

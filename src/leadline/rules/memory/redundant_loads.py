@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from leadline.model import Access, Hypothesis, KernelFacts, Launch, Probe, Rewrite, SourceEdit
-from leadline.rules.base import Rule, View, located, metric, raised, seen
+from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
 from leadline.rules.memory.argument_facts import launch_of
 from leadline.rules.memory.hoisting import hoisted
 from leadline.rules.memory.instruction_cost import access_us, gain, possible_width, requested, scaled
@@ -191,3 +191,89 @@ class RedundantLoads(Rule):
 def _row_broadcast(access: Access) -> bool:
     """Whether the shared address is a per-row value (`i // n_cols`), whose repeats the hardware broadcasts for free."""
     return "//" in access.expanded and not any(f"// {k}" in access.expanded for k in (2, 4, 8))
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r16384": dict(rows=16384, cols=4096)}
+SMALL = {"tiny": dict(rows=64, cols=32), "odd": dict(rows=70, cols=45)}
+TOLERANCE = dict(rtol=1e-3, atol=1e-3)
+
+
+@triton.jit
+def scaled_sum_kernel(x_ptr, w_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr):
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for r in range(tl.program_id(1) * 64, tl.program_id(1) * 64 + 64):
+        w = tl.load(w_ptr + c, mask=c < cols, other=0.0)  # the same in every iteration
+        x = tl.load(x_ptr + r * cols + c, mask=(c < cols) & (r < rows), other=0.0)
+        acc += w * x
+    tl.store(y_ptr + tl.program_id(1) * cols + c, acc, mask=c < cols)
+
+
+def launch(x, w):
+    rows, cols = x.shape
+    y = torch.empty(triton.cdiv(rows, 64), cols, device=x.device, dtype=torch.float32)
+    scaled_sum_kernel[(triton.cdiv(cols, 256), triton.cdiv(rows, 64))](x, w, y, rows, cols, BLOCK=256)
+    return y
+
+
+def reference(x, w):
+    rows, cols = x.shape
+    padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % 64))
+    return (padded * w).reshape(-1, 64, cols).sum(1)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device), w=torch.randn(cols, device=device))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r16384": dict(rows=16384, cols=4096)}
+SMALL = {"tiny": dict(rows=64, cols=32), "odd": dict(rows=70, cols=45)}
+TOLERANCE = dict(rtol=1e-3, atol=1e-3)
+
+
+@triton.jit
+def scaled_sum_kernel(x_ptr, w_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr):
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    w = tl.load(w_ptr + c, mask=c < cols, other=0.0)
+    for r in range(tl.program_id(1) * 64, tl.program_id(1) * 64 + 64):
+        x = tl.load(x_ptr + r * cols + c, mask=(c < cols) & (r < rows), other=0.0)
+        acc += w * x
+    tl.store(y_ptr + tl.program_id(1) * cols + c, acc, mask=c < cols)
+
+
+def launch(x, w):
+    rows, cols = x.shape
+    y = torch.empty(triton.cdiv(rows, 64), cols, device=x.device, dtype=torch.float32)
+    scaled_sum_kernel[(triton.cdiv(cols, 256), triton.cdiv(rows, 64))](x, w, y, rows, cols, BLOCK=256)
+    return y
+
+
+def reference(x, w):
+    rows, cols = x.shape
+    padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % 64))
+    return (padded * w).reshape(-1, 64, cols).sum(1)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device), w=torch.randn(cols, device=device))
+"""
+
+RedundantLoads.examples = (
+    Example(title="weights loaded in every iteration", before=BEFORE, line=15, grade="located"),
+    Example(title="weights loaded before the loop", before=CLEAN),
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from leadline.model import Constant, Hypothesis, Launch, Probe, Rewrite
-from leadline.rules.base import Rule, View, located, metric, raised, refuted, seen
+from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.memory.access_width import width_at
 from leadline.rules.memory.argument_facts import constexpr_rewrite, launch_of
 from leadline.rules.memory.index_terms import strides_of_ranges
@@ -113,3 +113,87 @@ def _unit_strides(view: View, launch: Launch) -> dict[str, list[int]]:
                 ):
                     found.setdefault(name, []).append(access.line)
     return found
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"c64": dict(rows=1 << 20, cols=64)}
+SMALL = {"tiny": dict(rows=8, cols=24), "odd": dict(rows=37, cols=11)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit(do_not_specialize=["inner"])
+def center_kernel(x_ptr, y_ptr, rows, cols, stride, inner, R: tl.constexpr, C: tl.constexpr):
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    c = tl.arange(0, C)
+    mask = (r < rows)[:, None] & (c < cols)[None, :]
+    # neighbours in a row are inner elements apart
+    x = tl.load(x_ptr + r[:, None] * stride + c[None, :] * inner, mask=mask, other=0.0).to(tl.float32)
+    y = x - tl.sum(x, 1)[:, None] / cols
+    tl.store(y_ptr + r[:, None] * stride + c[None, :], y.to(tl.float16), mask=mask)
+
+
+def launch(x):
+    rows, cols = x.shape
+    y = torch.empty_like(x)
+    center_kernel[(triton.cdiv(rows, 32),)](x, y, rows, cols, x.stride(0), x.stride(1), R=32, C=triton.next_power_of_2(cols), num_warps=4)
+    return y
+
+
+def reference(x):
+    xf = x.float()
+    return (xf - xf.mean(1, keepdim=True)).to(x.dtype)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device, dtype=torch.float16))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"c64": dict(rows=1 << 20, cols=64)}
+SMALL = {"tiny": dict(rows=8, cols=24), "odd": dict(rows=37, cols=11)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def center_kernel(x_ptr, y_ptr, rows, cols, stride, inner, R: tl.constexpr, C: tl.constexpr):
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    c = tl.arange(0, C)
+    mask = (r < rows)[:, None] & (c < cols)[None, :]
+    # neighbours in a row are inner elements apart
+    x = tl.load(x_ptr + r[:, None] * stride + c[None, :] * inner, mask=mask, other=0.0).to(tl.float32)
+    y = x - tl.sum(x, 1)[:, None] / cols
+    tl.store(y_ptr + r[:, None] * stride + c[None, :], y.to(tl.float16), mask=mask)
+
+
+def launch(x):
+    rows, cols = x.shape
+    y = torch.empty_like(x)
+    center_kernel[(triton.cdiv(rows, 32),)](x, y, rows, cols, x.stride(0), x.stride(1), R=32, C=triton.next_power_of_2(cols), num_warps=4)
+    return y
+
+
+def reference(x):
+    xf = x.float()
+    return (xf - xf.mean(1, keepdim=True)).to(x.dtype)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device, dtype=torch.float16))
+"""
+
+RuntimeStride.examples = (
+    Example(title="an unspecialised inner stride", before=BEFORE, line=16, grade="confirmed"),
+    Example(title="an inner stride that the JIT folds", before=CLEAN),
+)

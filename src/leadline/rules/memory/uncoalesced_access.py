@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from leadline.model import Access, AccessSample, Constant, Hypothesis, Probe, Rewrite, SourceEdit
-from leadline.rules.base import Rule, View, located, metric, raised, seen
+from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
 from leadline.rules.memory.argument_facts import launch_of
 from leadline.rules.memory.column_reduction import column_reduction, tiled_alone
 from leadline.rules.memory.index_terms import strides_of_ranges, unit_axes
@@ -122,3 +122,80 @@ def _claim(access: Access, sample: AccessSample, axes: list[int]) -> str:
     if sample.contiguous > 1:
         return f"runs of only {sample.contiguous} elements are contiguous: {used}"
     return f"neighbouring lanes are {'`' + ' * '.join(scales[0]) + '` elements' if scales else 'not'} apart in memory: {used}"
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+BEFORE = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r65536": dict(rows=65536, cols=512)}
+SMALL = {"tiny": dict(rows=8, cols=16), "odd": dict(rows=37, cols=11)}
+
+
+@triton.jit
+def column_max_kernel(x_ptr, y_ptr, cols, rows, ROWS: tl.constexpr):
+    c = tl.program_id(0)
+    best = tl.full((ROWS,), float("-inf"), tl.float32)
+    for start in range(0, rows, ROWS):
+        r = start + tl.arange(0, ROWS)
+        x = tl.load(x_ptr + r * cols + c, mask=r < rows, other=float("-inf"))
+        best = tl.maximum(best, x)  # one column per program
+    tl.store(y_ptr + c, tl.max(best, 0))
+
+
+def launch(x):
+    rows, cols = x.shape
+    y = torch.empty(cols, device=x.device, dtype=torch.float32)
+    column_max_kernel[(cols,)](x, y, cols, rows, ROWS=1024)
+    return y
+
+
+def reference(x):
+    return x.amax(0)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device))
+"""
+
+CLEAN = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r65536": dict(rows=65536, cols=512)}
+SMALL = {"tiny": dict(rows=8, cols=16), "odd": dict(rows=37, cols=11)}
+
+
+@triton.jit
+def row_max_kernel(x_ptr, y_ptr, cols, COLS: tl.constexpr):
+    row = tl.program_id(0)
+    c = tl.arange(0, COLS)
+    x = tl.load(x_ptr + row * cols + c, mask=c < cols, other=float("-inf"))
+    tl.store(y_ptr + row, tl.max(x, 0))
+
+
+def launch(x):
+    rows, cols = x.shape
+    y = torch.empty(rows, device=x.device, dtype=torch.float32)
+    row_max_kernel[(rows,)](x, y, cols, COLS=triton.next_power_of_2(cols))
+    return y
+
+
+def reference(x):
+    return x.amax(1)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device))
+"""
+
+UncoalescedAccess.examples = (
+    Example(title="one program per column", before=BEFORE, line=15, grade="confirmed"),
+    Example(title="one program per row", before=CLEAN),
+)
