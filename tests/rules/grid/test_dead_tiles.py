@@ -6,8 +6,13 @@ from leadline.rules.grid.dead_tiles import conditions, dead_share, tightened
 from leadline.rules.grid.examples.masked_tiles import AFTER, BEFORE
 from tests.rules.grid.views import constant, line_of, number, tensor, view
 
-ARGUMENTS = (*[tensor(n, (8, 4096, 64), k, "fp16") for k, n in enumerate(("q_ptr", "k_ptr", "v_ptr", "o_ptr"))], number("length", 4096), constant("D", 64),
-             constant("QUERIES", 64), constant("KEYS", 64))  # fmt: skip
+ARGUMENTS = (
+    *[tensor(n, (8, 4096, 64), k, "fp16") for k, n in enumerate(("q_ptr", "k_ptr", "v_ptr", "o_ptr"))],
+    number("length", 4096),
+    constant("D", 64),
+    constant("QUERIES", 64),
+    constant("KEYS", 64),
+)
 
 
 def found(text: str):
@@ -32,10 +37,13 @@ def test_half_of_a_causal_square_is_dead() -> None:
 
 @pytest.mark.parametrize(
     ("comparison", "expected"),
-    [("keys[None, :] <= rows[:, None]", ("stop", "block * QUERIES + QUERIES")), ("rows[:, None] > keys[None, :]", ("stop", "block * QUERIES + QUERIES - 1")),
-     ("keys[None, :] < rows[:, None] + shift", ("stop", "block * QUERIES + QUERIES + shift - 1")),
-     ("rows[:, None] - keys[None, :] < window", ("start", "block * QUERIES - KEYS - window + 2"))],
-)  # fmt: skip
+    [
+        ("keys[None, :] <= rows[:, None]", ("stop", "block * QUERIES + QUERIES")),
+        ("rows[:, None] > keys[None, :]", ("stop", "block * QUERIES + QUERIES - 1")),
+        ("keys[None, :] < rows[:, None] + shift", ("stop", "block * QUERIES + QUERIES + shift - 1")),
+        ("rows[:, None] - keys[None, :] < window", ("start", "block * QUERIES - KEYS - window + 2")),
+    ],
+)
 def test_bounds_follow_the_comparison(comparison: str, expected: tuple[str, str]) -> None:
     text = BEFORE.replace("keys[None, :] <= rows[:, None]", comparison).replace("scale, length,", "scale, length, shift, window,")
     _, _, facts, node = found(text)

@@ -19,16 +19,29 @@ from tests.rules.grid.views import constant, line_of, number, tensor, view
 
 
 def rows(text: str = serial_loop.BEFORE, **more) -> View:
-    arguments = (tensor("x_ptr", (256, 4096), 1, "fp16"), tensor("y_ptr", (256, 4096), 2, "fp16"), number("m", 256), number("n", 4096),
-                 constant("ROWS", 32), constant("BLOCK", 4096))  # fmt: skip
+    arguments = (
+        tensor("x_ptr", (256, 4096), 1, "fp16"),
+        tensor("y_ptr", (256, 4096), 2, "fp16"),
+        number("m", 256),
+        number("n", 4096),
+        constant("ROWS", 32),
+        constant("BLOCK", 4096),
+    )
     return view(text, "normalise_kernel", arguments, (8, 1, 1), warps=8, **more)
 
 
 def heads(text: str = tiny_programs.BEFORE) -> View:
-    arguments = (tensor("x_ptr", (16384, 32, 128), 1, "fp16"), tensor("gate_ptr", (16384, 128), 2, "fp16"), tensor("y_ptr", (16384, 32, 128), 3, "fp16"),
-                 constant("HEADS", 32), constant("D", 128))  # fmt: skip
-    accesses = tuple(AccessSample(line=line_of(text, start), kind=kind, itemsize=2, lanes=128, executions=1, per_program=256) for start, kind in
-                     (("gate =", "load"), ("x = tl", "load"), ("tl.store", "store")))  # fmt: skip
+    arguments = (
+        tensor("x_ptr", (16384, 32, 128), 1, "fp16"),
+        tensor("gate_ptr", (16384, 128), 2, "fp16"),
+        tensor("y_ptr", (16384, 32, 128), 3, "fp16"),
+        constant("HEADS", 32),
+        constant("D", 128),
+    )
+    accesses = tuple(
+        AccessSample(line=line_of(text, start), kind=kind, itemsize=2, lanes=128, executions=1, per_program=256)
+        for start, kind in (("gate =", "load"), ("x = tl", "load"), ("tl.store", "store"))
+    )
     cost = LaunchCost(launch=0, dram_us=60, l2_us=50, compute_us=5, latency_us=200, launch_us=3, total_us=220)
     return view(text, "gate_kernel", arguments, (16384, 32, 1), warps=8, accesses=accesses, cost=cost)
 
@@ -73,9 +86,12 @@ def test_serial_loop_is_found_and_priced() -> None:
 
 
 def test_segments_are_reported() -> None:
-    text = serial_loop.BEFORE.replace("            scale = tl.rsqrt(tl.sum(x * x, 0) / n + 1e-6)\n", (
-        "            if tl.load(y_ptr + row) != 0:\n                s = tl.zeros((BLOCK,), tl.float32)\n            s = s + x\n            scale = s\n"
-    )).replace("    for i in", "    s = tl.zeros((BLOCK,), tl.float32)\n    for i in")  # fmt: skip
+    text = serial_loop.BEFORE.replace(
+        "            scale = tl.rsqrt(tl.sum(x * x, 0) / n + 1e-6)\n",
+        (
+            "            if tl.load(y_ptr + row) != 0:\n                s = tl.zeros((BLOCK,), tl.float32)\n            s = s + x\n            scale = s\n"
+        ),
+    ).replace("    for i in", "    s = tl.zeros((BLOCK,), tl.float32)\n    for i in")
     made = rows(text)
     facts = made.kernel(made.launches[0])
     assert facts
@@ -139,7 +155,8 @@ def test_linear_order_is_seen_once() -> None:
 def test_launch_text() -> None:
     made = rows()
     source = with_options(made, made.launches[0], {"num_warps": "4", "num_stages": "2"})
-    assert source and "num_warps=4, num_stages=2)" in source
+    assert source
+    assert "num_warps=4, num_stages=2)" in source
     assert with_literal("def f():\n    ways = 4\n", "f", "ways", 1) == "def f():\n    ways = 1\n"
     assert with_literal("def f():\n    ways = g()\n", "f", "ways", 1) is None
     assert (bracketed("a + b"), bracketed("f(a)"), bracketed("a")) == ("(a + b)", "f(a)", "a")

@@ -15,9 +15,19 @@ def long_row(programs: int = 8, **more):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("p * 4 + r", (8, 11)), ("(p + 1) * B", (48, 48)), ("tl.cdiv(n, B)", (7, 7)), ("r % 2", (0, 1)), ("-r", (-3, 0)), ("min(n, r)", (0, 3)),
-     ("r // 2", (0, 1)), ("r[:, None].to(tl.int64)", (0, 3)), ("tl.arange(0, B)", (0, 15)), ("triton.next_power_of_2(n)", (128, 128))],
-)  # fmt: skip
+    [
+        ("p * 4 + r", (8, 11)),
+        ("(p + 1) * B", (48, 48)),
+        ("tl.cdiv(n, B)", (7, 7)),
+        ("r % 2", (0, 1)),
+        ("-r", (-3, 0)),
+        ("min(n, r)", (0, 3)),
+        ("r // 2", (0, 1)),
+        ("r[:, None].to(tl.int64)", (0, 3)),
+        ("tl.arange(0, B)", (0, 15)),
+        ("triton.next_power_of_2(n)", (128, 128)),
+    ],
+)
 def test_bounds_of_index_expressions(text: str, expected: tuple[int, int]) -> None:
     known = {"p": (2.0, 2.0), "r": (0.0, 3.0), "n": (100.0, 100.0), "B": (16.0, 16.0)}
     assert work.bounds(work.parse(text), known) == expected

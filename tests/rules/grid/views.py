@@ -34,13 +34,32 @@ def number(name: str, value: int) -> Argument:
     return Argument(name=name, type="i32", value=value)
 
 
-def view(text: str, kernel: str, arguments: tuple[Argument, ...], grid: tuple[int, int, int], *, warps: int = 4, accesses: tuple[AccessSample, ...] = (),
-         loops: tuple[LoopSample, ...] = (), cost: LaunchCost | None = None) -> View:  # fmt: skip
+def view(
+    text: str,
+    kernel: str,
+    arguments: tuple[Argument, ...],
+    grid: tuple[int, int, int],
+    *,
+    warps: int = 4,
+    accesses: tuple[AccessSample, ...] = (),
+    loops: tuple[LoopSample, ...] = (),
+    cost: LaunchCost | None = None,
+) -> View:
     """A view of one launch of `kernel` from the first launch statement of the text."""
     facts = source.read(KernelCase(path=PATH, source=text, kernels=(kernel,)))
     call = line_of(text, f"{kernel}[")
-    launch = Launch(index=0, kernel=kernel, kernel_file=PATH, kernel_line=kernel_line(text, kernel), kernel_module="", call_file=PATH, call_line=call,
-                    grid=grid, arguments=arguments, options={"num_warps": warps})  # fmt: skip
+    launch = Launch(
+        index=0,
+        kernel=kernel,
+        kernel_file=PATH,
+        kernel_line=kernel_line(text, kernel),
+        kernel_module="",
+        call_file=PATH,
+        call_line=call,
+        grid=grid,
+        arguments=arguments,
+        options={"num_warps": warps},
+    )
     samples = {0: LaunchSample(launch=0, programs=launch.programs, sampled=4, accesses=accesses, loops=loops)} if accesses or loops else {}
     return View(
         source=facts,

@@ -64,9 +64,13 @@ def test_two_passes_where_the_sum_is_no_softmax() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("tl.max(x, 0)", "tl.argmax(x, 0)"), ("    top =", "    if n > 5:\n        n = n\n    top ="), ("columns < n", "columns < n + 1"),
-     ("    top =", "    tl.store(x_ptr + row * n + columns, x * 2, mask=columns < n)\n    top =")],
-)  # fmt: skip
+    [
+        ("tl.max(x, 0)", "tl.argmax(x, 0)"),
+        ("    top =", "    if n > 5:\n        n = n\n    top ="),
+        ("columns < n", "columns < n + 1"),
+        ("    top =", "    tl.store(x_ptr + row * n + columns, x * 2, mask=columns < n)\n    top ="),
+    ],
+)
 def test_rows_of_other_forms_stay(old: str, new: str) -> None:
     assert looped_source(wide(tile_too_large.BEFORE.replace(old, new))) is None
 
@@ -114,8 +118,14 @@ def test_spills_are_located_or_refuted() -> None:
 
 
 def test_a_larger_step_at_the_launch() -> None:
-    arguments = (tensor("x_ptr", (8192, 8192), 1, "fp16"), tensor("y_ptr", (8192,), 2), number("m", 8192), number("n", 8192), constant("ROWS", 4),
-                 constant("STEP", 16))  # fmt: skip
+    arguments = (
+        tensor("x_ptr", (8192, 8192), 1, "fp16"),
+        tensor("y_ptr", (8192,), 2),
+        number("m", 8192),
+        number("n", 8192),
+        constant("ROWS", 4),
+        constant("STEP", 16),
+    )
     line = line_of(tile_too_small.BEFORE, "for first")
     made = view(
         tile_too_small.BEFORE,
