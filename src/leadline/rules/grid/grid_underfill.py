@@ -142,7 +142,8 @@ def longest_loop(view: View, launch: Launch, facts: KernelFacts) -> tuple[Loop |
     """The loop of the kernel with the most iterations (of all nested ones together) and that number; (None, 1) without a loop of two."""
     best: tuple[Loop | None, float] = (None, 1.0)
     for loop in facts.loops:
-        if persistent(loop, view, launch, facts):
+        # An unrolled loop has no chain: its loads are all in flight at once.
+        if loop.kind == "static_range" or persistent(loop, view, launch, facts):
             continue
         count = depth_trips(view, launch, loop, facts)
         if count > max(best[1], 1.5) and trips(view, launch, loop, facts) > 1.5:

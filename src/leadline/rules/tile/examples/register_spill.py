@@ -2,7 +2,7 @@
 
 from leadline.rules.base import Example
 
-BEFORE = '''import torch
+BEFORE = """import torch
 import triton
 import triton.language as tl
 
@@ -38,11 +38,11 @@ def launch(a, b):
     m, k = a.shape
     n = b.shape[1]
     c = torch.empty(m, n, device=a.device, dtype=a.dtype)
-    product_kernel[(triton.cdiv(m, 256), triton.cdiv(n, 256))](a, b, c, m, n, k, ROWS=256, COLUMNS=256, DEPTH=32, num_warps=4)
+    product_kernel[(triton.cdiv(m, 256), triton.cdiv(n, 128))](a, b, c, m, n, k, ROWS=256, COLUMNS=128, DEPTH=32, num_warps=4)
     return c
-'''
+"""
 
-AFTER = '''import torch
+AFTER = """import torch
 import triton
 import triton.language as tl
 
@@ -78,11 +78,11 @@ def launch(a, b):
     m, k = a.shape
     n = b.shape[1]
     c = torch.empty(m, n, device=a.device, dtype=a.dtype)
-    product_kernel[(triton.cdiv(m, 256), triton.cdiv(n, 256))](a, b, c, m, n, k, ROWS=256, COLUMNS=256, DEPTH=32, num_warps=16)
+    product_kernel[(triton.cdiv(m, 256), triton.cdiv(n, 128))](a, b, c, m, n, k, ROWS=256, COLUMNS=128, DEPTH=32, num_warps=8)
     return c
-'''
+"""
 
 EXAMPLES = (
-    Example(title="a square tile on four warps", before=BEFORE, line=16, after=AFTER, rewrite=1, grade="located"),
-    Example(title="a square tile on four warps, mended", before=AFTER),
+    Example(title="a large tile on four warps", before=BEFORE, line=16, after=AFTER, rewrite=0, grade="located"),
+    Example(title="a large tile on four warps, mended", before=AFTER),
 )
