@@ -52,10 +52,15 @@ class Explanation(Record, frozen=True):
 
 
 class ProbeRequest(Record, frozen=True):
-    """Test `probe` on `launch` (the launch whose index the probe names)."""
+    """Test `probe` on `launch` (the launch whose index the probe names).
+
+    `edited` is the launch that the edited wrapper makes, for a probe that grants a `SourceEdit`: an edit may change a tile's size at
+    the launch too. Without it the edited kernel gets the arguments of `launch`, by name.
+    """
 
     probe: Probe
     launch: Launch
+    edited: Launch | None = None
     target: str = "cuda:90"
 
 

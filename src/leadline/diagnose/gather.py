@@ -29,6 +29,7 @@ from leadline.model import (
     Probe,
     ProbeOutcome,
     Profile,
+    SourceEdit,
     SourceFacts,
     Trace,
     Unavailable,
@@ -36,6 +37,8 @@ from leadline.model import (
 )
 
 T = TypeVar("T")
+
+COMPILE_TIMEOUT_S = 60.0  # the assembler can take minutes over a kernel that spills everything; such an answer comes too late
 
 
 class Gatherer(Protocol):
@@ -89,6 +92,7 @@ class LiveGatherer:
         self.backend: Backend = select(target)
         self._versions = content_hash(versions)
         self._device_ceilings: Ceilings | None = None
+        self._case_name = ""  # the case being diagnosed: the first one traced
         self._pool = ThreadPoolExecutor(2)
         self._early: Future[object] | None = None
 
@@ -103,6 +107,7 @@ class LiveGatherer:
         return source.read(self.case, files)
 
     def trace(self, case_name: str) -> Trace:
+        self._case_name = self._case_name or case_name
         request = TraceRequest(case=self.case, case_name=case_name, target=self.target)
         if self._early is None:  # the interpreter's process imports torch while the other traces
             self._early = self._pool.submit(self._wake)
@@ -157,7 +162,22 @@ class LiveGatherer:
         return self._kept("explain", ExplainRequest(launch=launch, target=self.target), launch, Explanation)
 
     def probe(self, probe: Probe, launch: Launch) -> ProbeOutcome | Unavailable:
-        return self._kept("probe", ProbeRequest(probe=probe, launch=launch, target=self.target), launch, ProbeOutcome)
+        edited = None
+        for edit in (g for g in probe.grants if isinstance(g, SourceEdit)):
+            try:
+                edited = self._edited_launch(edit, launch)
+            except (KernelError, WorkerError) as error:
+                return Unavailable(what=f"probe: {probe.claim}", reason=f"the edited file cannot be launched: {error}")
+        request = ProbeRequest(probe=probe, launch=launch, target=self.target, edited=edited)
+        return self._kept("probe", request, launch, ProbeOutcome)
+
+    def _edited_launch(self, edit: SourceEdit, launch: Launch) -> Launch | None:
+        """The launch of the same kernel that the edited wrapper makes; None when it launches no kernel of that name."""
+        assert self._case_name
+        request = TraceRequest(case=self.case, case_name=self._case_name, target=self.target, text=edit.text)
+        trace = self.workers.compile.call("leadline.ingest.dry:trace", request, Trace, timeout=60)
+        same = [x for x in trace.launches if x.kernel == launch.kernel and x.variant == launch.variant]
+        return min(same, key=lambda x: abs(x.index - launch.index)) if same else None
 
     def _kept(self, what: str, request: msgspec.Struct, launch: Launch, result: type[T]) -> T | Unavailable:
         """Call the back-end's function for `what`, or return its stored answer to the same request on the same texts."""
@@ -167,7 +187,7 @@ class LiveGatherer:
         if kept is not None:
             return msgspec.msgpack.decode(kept, type=result)
         try:
-            answer = self.workers.compile.call(self.backend.functions[what], request, result, timeout=180)
+            answer = self.workers.compile.call(self.backend.functions[what], request, result, timeout=COMPILE_TIMEOUT_S)
         except WorkerError as error:
             return Unavailable(what=f"{what} of {launch.kernel}", reason=error.what, remedy="see leadline doctor")
         self.store.remember(key, msgspec.msgpack.encode(answer))

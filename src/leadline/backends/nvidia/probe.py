@@ -136,7 +136,9 @@ class _Experiment:
 
     def _compile(self, grants: tuple[Fact, ...], stage: str) -> Compiled:
         request = self.request
-        return compile_launch(CompileRequest(launch=request.launch, target=request.target, stage=stage, grants=grants, fresh=True))
+        edits = any(isinstance(grant, SourceEdit) for grant in grants)
+        launch = request.edited if edits and request.edited is not None else request.launch
+        return compile_launch(CompileRequest(launch=launch, target=request.target, stage=stage, grants=grants, fresh=True))
 
     def _line(self, grants: tuple[Fact, ...]) -> int:
         """The probed line, in the edited text when a grant edits the source."""
