@@ -65,7 +65,7 @@ def main(codes: list[str]) -> None:
         stale.unlink()
     for rule, example in wanted:
         # mtime=0: recording the same thing twice gives the same bytes
-        path_of(rule, example).write_bytes(gzip.compress(msgspec.json.encode(record(rule, example), order="deterministic"), mtime=0))
+        path_of(rule, example).write_bytes(gzip.compress(msgspec.json.encode(msgspec.to_builtins(record(rule, example), str_keys=True), order="deterministic"), mtime=0))
         print(f"{rule.code} {example.title}", file=sys.stderr)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from leadline.collect.ceilings import matmul_rate
-from leadline.model import AccessSample, Ceilings, Launch, LaunchSample, Limit, Record, Trace
+from leadline.model import AccessSample, Ceilings, Launch, LaunchCost, LaunchSample, Limit, Trace
 
 _DRAM_LATENCY_US = 0.65  # a dependent load that misses L2, with the instructions around it
 _NEAR_LATENCY_US = 0.2  # one that finds its sector in L1 or L2
@@ -15,40 +15,6 @@ _DOT_EFFICIENCY, _FMA_EFFICIENCY = 0.75, 0.4
 _ATOMIC_LANES_PER_S = 3.5e11  # updates that L2 performs, about two per clock and slice on Hopper
 _FEW_WARPS = 8  # per SM; with no more, loads, arithmetic and waiting hardly overlap
 _SAME_ADDRESS_PER_S = 1.2e9  # updates of one address: L2 performs them one after another
-
-
-class LaunchCost(Record, frozen=True):
-    """A coarse, static prediction for one launch; for ranking, never to be shown as a measurement. Times in microseconds.
-
-    `dram_us`: bytes that must come from or go to DRAM (`dram_bytes`: distinct sectors, plus re-reads that L2 cannot hold) over the
-    bandwidth that so many programs can draw.
-    `l2_us`: sectors requested (`sector_bytes`) and estimated register spills (`spill_bytes`) over L2 bandwidth.
-    `compute_us`: matrix and elementwise operations over their rates, times idle SMs.
-    `latency_us`: the chain of dependent loads of one program (`steps` of them) times the rounds of resident programs.
-    `atomics_us`: atomic updates, serial where programs share addresses.
-    `resident`: programs an SM holds at once; `waves`: rounds of them; `fill`: programs over what the device holds at once, at most 1;
-    `tail`: share of the last wave that idles.
-    `total_us`: launch plus the root of the sum of squares (the plain sum where few warps run). `bound`: memory, l2, compute, latency,
-    atomics or launch, the largest part.
-    """
-
-    launch: int
-    dram_us: float = 0.0
-    l2_us: float = 0.0
-    compute_us: float = 0.0
-    latency_us: float = 0.0
-    atomics_us: float = 0.0
-    launch_us: float = 0.0
-    total_us: float = 0.0
-    dram_bytes: float = 0.0
-    sector_bytes: float = 0.0
-    spill_bytes: float = 0.0
-    steps: float = 0.0
-    resident: int = 1
-    waves: int = 1
-    fill: float = 1.0
-    tail: float = 0.0
-    bound: str = "launch"
 
 
 def limit(trace: Trace, samples: Sequence[LaunchSample], ceilings: Ceilings) -> Limit:

@@ -58,11 +58,18 @@ class LaunchSample(Record, frozen=True):
 
 
 class LaunchCost(Record, frozen=True):
-    """A coarse static prediction for one launch, used only to rank. All times in us, predicted.
+    """A coarse, static prediction for one launch; for ranking, never to be shown as a measurement. Times in microseconds.
 
-    `dram_us`: sector-level bytes over DRAM bandwidth; `l2_us`: all requested sectors over L2 bandwidth; `compute_us`: dot and other
-    operations over their rates on the multiprocessors the grid fills; `latency_us`: the longest chain of dependent iterations of one
-    program, times waves; `launch_us`: launch latency. `fill`: programs per multiprocessor; `total_us`: their combination.
+    `dram_us`: bytes that must come from or go to DRAM (`dram_bytes`: distinct sectors, plus re-reads that L2 cannot hold) over the
+    bandwidth that so many programs can draw.
+    `l2_us`: sectors requested (`sector_bytes`) and estimated register spills (`spill_bytes`) over L2 bandwidth.
+    `compute_us`: matrix and elementwise operations over their rates, times idle SMs.
+    `latency_us`: the chain of dependent loads of one program (`steps` of them) times the rounds of resident programs.
+    `atomics_us`: atomic updates, serial where programs share addresses.
+    `resident`: programs an SM holds at once; `waves`: rounds of them; `fill`: programs over what the device holds at once, at most 1;
+    `tail`: share of the last wave that idles.
+    `total_us`: launch plus the root of the sum of squares (the plain sum where few warps run). `bound`: memory, l2, compute, latency,
+    atomics or launch, the largest part.
     """
 
     launch: int
@@ -70,13 +77,18 @@ class LaunchCost(Record, frozen=True):
     l2_us: float = 0.0
     compute_us: float = 0.0
     latency_us: float = 0.0
+    atomics_us: float = 0.0
     launch_us: float = 0.0
     total_us: float = 0.0
+    dram_bytes: float = 0.0
+    sector_bytes: float = 0.0
+    spill_bytes: float = 0.0
+    steps: float = 0.0
+    resident: int = 1
+    waves: int = 1
     fill: float = 1.0
-    waves: float = 1.0
-    bytes_moved: float = 0.0
-    bytes_unique: float = 0.0
-    flops: float = 0.0
+    tail: float = 0.0
+    bound: str = "launch"
 
 
 class Ceilings(Record, frozen=True):

@@ -26,6 +26,7 @@ from leadline.model import (
 
 LEVEL_NAMES = {1: "source", 2: "profile", 3: "IR", 4: "compiler"}
 NOT_MEASURED = "not measured"
+STATIC = ("source", "sampl", "trace")  # collectors that need no device
 FINAL = "final"  # the rewrite of the round that compares all accepted changes together with the original
 
 
@@ -134,7 +135,7 @@ def level_of(evidence: Evidence) -> int:
         case SourceFact():
             return 1
         case Metric():
-            return 1 if evidence.collector.startswith(("source", "sampl")) else 2
+            return 1 if evidence.collector.startswith(STATIC) else 2
         case IrFact():
             return 3
         case PassStep() | CompilerMessage() | ProbeOutcome():
@@ -148,7 +149,8 @@ def sentence(evidence: Evidence) -> str:
         case SourceFact():
             return evidence.what + _at(evidence.line)
         case Metric():
-            kind = "predicted" if evidence.predicted else "measured"
+            # What a dry launch counts is neither predicted nor measured: it is so.
+            kind = "counted" if evidence.collector.startswith(STATIC) and not evidence.predicted else "predicted" if evidence.predicted else "measured"
             return f"{evidence.name} {evidence.value:.4g} {evidence.unit}".rstrip() + _at(evidence.line) + f" [{kind}]"
         case IrFact():
             value = "" if evidence.value is None else f" = {evidence.value}"

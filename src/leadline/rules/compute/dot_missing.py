@@ -72,7 +72,10 @@ def found_in(kernel: KernelFacts, operation: Operation) -> tuple[Contraction, st
         symbol = kernel.symbol(product.id)
         if symbol is None:
             return None
-        product = ast.parse(symbol.text, mode="eval").body
+        try:
+            product = ast.parse(symbol.text, mode="eval").body
+        except SyntaxError:  # a loop's target, say
+            return None
     try:
         number = ast.literal_eval(axis)
     except ValueError:
@@ -127,8 +130,8 @@ class DotMissing(Rule):
         kept = located(
             hit[0].stage, f"{hit[0].name} of {hit[0].detail.get('type', 'a three-dimensional tile')}, no dot", launch, hypothesis.span.line
         )
-        spent = view.costs.get(launch.index)
-        more = [metric("operations outside a dot", spent.flops, "flop", launch)] if spent else []
+        sample = view.samples.get(launch.index)
+        more = [metric("operations outside a dot", sample.other_flops, "flop", launch)] if sample else []
         return raised(hypothesis, "located", kept, *more)
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:

@@ -53,7 +53,7 @@ class ExtraCopy(Rule):
                 high=high,
                 grade="observed",
                 sufficient_level=2,
-                claim=f"the wrapper copies {moved / 1e6:.1f} MB ({kinds}) for a launch that could read the original through its strides and dtype",
+                claim=f"the wrapper copies {moved / 1e6:.1f} MB ({kinds}) for a launch that could read the original as it is",
                 facts=[seen(f"{op.name} moves {op.bytes / 1e6:.1f} MB beside the launches", view.source.path, op.line) for op in ops[:4]],
                 prediction=f"about {cost:.0f} us of {total:.0f} us per call go away",
             )

@@ -61,7 +61,7 @@ class PartialBufferGrowth(Rule):
                     high=high,
                     grade="observed",
                     sufficient_level=2,
-                    claim=f"`{name}` holds one partial result for each of {slices} programs; {enough} would fill the device, and the rest is "
+                    claim=f"`{name}` holds one partial result for each of {slices} programs; {enough} would fill the device, the rest is "
                     f"written ({bytes_ / 1e6:.1f} MB) only to be reduced again",
                     facts=[
                         seen(f"{launch.kernel} stores one slice of {name} per program", launch.kernel_file, launch.kernel_line),

@@ -84,7 +84,7 @@ class RecompilePerShape(Rule):
             facts=[seen(f"`{name}` is {role} of {facts.name}; {use}", facts.file, facts.line)],
             prediction=f"compilations fall from {max(inside, total)} to 1",
             notes=(
-                f"cost of compiling, about {COMPILE_MS * max(launch.variants, 1) / 1000:.1f} s per new value; the steady state does not change",
+                f"cost of compiling, about {COMPILE_MS * max(launch.variants, 1) / 1000:.1f} s per new value; later calls do not change",
             ),
         )
         values = metric("distinct values", float(max(inside, total)), "values", launch, facts.line, collector="dry")
@@ -132,7 +132,7 @@ def _tuned(launches: list[Launch]) -> set[str]:
 
 def _values(launches: list[Launch], name: str) -> set[str]:
     """Distinct values of an argument; tensors count by their shape only when the key names them (dtype is the JIT's own key)."""
-    found = set()
+    found: set[str] = set()
     for launch in launches:
         argument = launch.argument(name)
         if (
@@ -154,9 +154,7 @@ def _needs_compile_time(facts: KernelFacts, name: str) -> bool:
     for loop in facts.loops:
         if loop.kind == "static_range" and derived & (_words(loop.start) | _words(loop.stop) | _words(loop.step)):
             return True
-    if any(derived & _words(b.test) for b in facts.branches):
-        return True
-    return False
+    return any(derived & _words(b.test) for b in facts.branches)
 
 
 def _removed(text: str, kernel: str, name: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from leadline.model import Hypothesis, Launch
+from leadline.model import Hypothesis, Launch, Metric
 from leadline.rules.base import Example, Rule, View, metric, seen
 from leadline.rules.host.call_time import bandwidth, call_us, read, specs, tensor_bytes, written
 
@@ -36,7 +36,7 @@ class UnfusedKernels(Rule):
         outputs = {t.storage for t in view.trace.outputs}
         inputs = {t.storage for t in view.trace.inputs.values()}
         saved = 0.0  # bytes
-        facts = []
+        facts: list[Metric] = []
         joined: set[int] = set()
         first: Launch | None = None
         reads = {x.index: read(view, x) for x in view.launches}
@@ -89,7 +89,7 @@ class UnfusedKernels(Rule):
             high=high,
             grade="observed",
             sufficient_level=2,
-            claim=f"{len(joined)} launches ({names}) hand data on through global memory: {saved / 1e6:.1f} MB are moved that one kernel would keep",
+            claim=f"{len(joined)} launches ({names}) pass data through global memory: {saved / 1e6:.1f} MB are moved that one kernel would keep",
             facts=[
                 seen(f"{first.kernel} reads what an earlier launch stored", first.call_file or view.source.path, first.call_line),
                 *facts[:6],

@@ -108,9 +108,9 @@ class Columns:
         self.line = site[0].line
         axes = self.file.grid_axes(self.line)
         for argument in self.launch.arguments:
-            if argument.value == self.launch.grid[0] and argument.tensor is None and len(axes) == 1:
-                if self.file.launch_argument(self.line, argument.name) == axes[0]:
-                    return argument.name
+            counts = argument.tensor is None and argument.value == self.launch.grid[0] and len(axes) == 1
+            if counts and self.file.launch_argument(self.line, argument.name) == axes[0]:
+                return argument.name
         raise NotColumns("the number of columns is no parameter")
 
 
@@ -190,7 +190,7 @@ def _widen(parts: Columns, columns: str) -> None:
         else:
             raise NotColumns(f"{name} starts in another way")
     for reduction in parts.reductions:
-        extra = [a for a in reduction.args[1:]] + [k.value for k in reduction.keywords if k.arg == "axis"]
+        extra = [*reduction.args[1:]] + [k.value for k in reduction.keywords if k.arg == "axis"]
         if any(not (isinstance(a, ast.Constant) and a.value == 0) for a in extra) or any(
             k.arg not in ("axis",) for k in reduction.keywords
         ):

@@ -48,7 +48,7 @@ class ContiguityUnknown(Rule):
                 high=high,
                 grade="observed",
                 sufficient_level=4,
-                claim=f"runs of {worst.sample.contiguous} elements are contiguous, but the division by {', '.join(worst.divisors)} hides it: "
+                claim=f"runs of {worst.sample.contiguous} elements are contiguous, but dividing by {', '.join(worst.divisors)} hides it: "
                 f"{worst.width} bytes are moved at a time where {worst.possible} would do",
                 facts=[
                     metric("contiguous", float(worst.sample.contiguous), "elements", launch, worst.access.line),
@@ -78,7 +78,9 @@ class ContiguityUnknown(Rule):
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
         launch = launch_of(view, hypothesis)
-        for n in _hidden(view, launch)[:1] if launch else ():
+        if launch is None:
+            return
+        for n in _hidden(view, launch)[:1]:
             names = tuple(dict.fromkeys((*n.divisors, *n.address, *n.mask)))
             yield Probe(
                 claim="with the divisor known the access gets wider",

@@ -94,12 +94,14 @@ class DivModIndexing(Rule):
         made = simplified(view, launch, facts)
         text = made[0] if made else row_tiled(view, launch, facts, TILES[0], defaults=True)
         if text is not None:
+            signature, stage = _signature(view, launch)
             yield Probe(
                 claim="without the divisions fewer instructions are left",
+                grants=(SourceEdit(text=text, label="index expressions without division"),),
+                signature=signature,
+                stage=stage,
                 expect="decrease",
                 launch=launch.index,
-                grants=(SourceEdit(text=text, label="index expressions without division"),),
-                **_signature(view, launch),
             )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
@@ -108,7 +110,7 @@ class DivModIndexing(Rule):
         if launch is None or facts is None:
             return
         made = simplified(view, launch, facts)
-        signature = _signature(view, launch)["signature"]
+        signature = _signature(view, launch)[0]
         if made is not None:
             yield Rewrite(
                 id="",
@@ -143,11 +145,11 @@ def _per_element(launch: Launch, facts: KernelFacts) -> float:
     return sum(division_cost(d, launch) for d in tile_divisions(facts))
 
 
-def _signature(view: View, launch: Launch) -> dict[str, str]:
+def _signature(view: View, launch: Launch) -> tuple[str, str]:
     """The counter that the rewrite moves, and the stage that has it: quotients by runtime values are seen in the IR already."""
     if view.counter(launch.index, "int_div"):
-        return {"signature": "int_div", "stage": "ttgir"}
-    return {"signature": "instructions", "stage": "sass"}
+        return "int_div", "ttgir"
+    return "instructions", "sass"
 
 
 def _issue(view: View, launch: Launch, facts: KernelFacts, per_element: float) -> tuple[float, float]:

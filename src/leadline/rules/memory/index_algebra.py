@@ -112,8 +112,8 @@ class Algebra:
         if self.axes is not None:
             _, width, row, column = self.axes
             flat = plus(times(width, {(row,): 1}), {(column,): 1})
-            if value == flat and (rest := divided(by, width)) is not None:
-                return self.quotient({(row,): 1}, rest)
+            if value == flat and (planes := divided(by, width)) is not None:
+                return self.quotient({(row,): 1}, planes)
         whole: Poly = {}
         rest: Poly = {}
         for monomial, c in value.items():

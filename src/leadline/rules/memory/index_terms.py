@@ -7,7 +7,7 @@ from leadline.rules.memory.instruction_cost import expression
 
 
 class Term(Record, frozen=True):
-    """One summand. `axes`: program axes in it; `ranges`: it holds a `tl.arange`; `scale`: texts of the other factors (empty: unit stride)."""
+    """One summand. `axes`: program axes in it; `ranges`: it holds a `tl.arange`; `scale`: the other factors (empty: unit stride)."""
 
     text: str
     axes: tuple[int, ...] = ()
