@@ -89,7 +89,7 @@ class UnfusedKernels(Rule):
             high=high,
             grade="observed",
             sufficient_level=2,
-            claim=f"{len(joined)} launches ({names}) pass data through global memory: {saved / 1e6:.1f} MB are moved that one kernel would keep",
+            claim=f"{len(joined)} launches ({names}) pass data through global memory: one kernel would not move {saved / 1e6:.1f} MB",
             facts=[
                 seen(f"{first.kernel} reads what an earlier launch stored", first.call_file or view.source.path, first.call_line),
                 *facts[:6],

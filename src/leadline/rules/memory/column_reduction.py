@@ -343,7 +343,8 @@ def _finish_kernel(parts: Columns, rows: int, cols: str, name: str, second: str,
     file.replace_statement(
         start.lineno,
         f"{row} = {tl}.arange(0, {parts.block})[:, None]\n"
-        f"{name} = {tl}.load({partial} + {row} * {parts.bound} + {parts.column}, mask=({row} < {splits}) & ({parts.column} < {parts.bound}), "
+        f"{name} = {tl}.load({partial} + {row} * {parts.bound} + {parts.column}, mask=({row} < {splits})"
+        f" & ({parts.column} < {parts.bound}), "
         f"other={neutral})",
     )
     file.delete_statement(copy.loop.lineno)

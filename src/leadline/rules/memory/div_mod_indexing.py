@@ -248,6 +248,6 @@ def make_inputs(*, device, seed, rows, cols):
 """
 
 DivModIndexing.examples = (
-    Example(title="a flat index taken apart", before=BEFORE, line=15, grade="confirmed"),
+    Example(title="a flat index taken apart", before=BEFORE, line=14, grade="confirmed"),
     Example(title="a grid over rows and columns", before=CLEAN),
 )

@@ -145,7 +145,7 @@ class RedundantLoads(Rule):
                 high=high,
                 grade="observed",
                 sufficient_level=2,
-                claim=f"{len(same)} load(s) are the same for all {launch.grid[axis]} programs of axis {axis}: {total / everything:.0%} of the bytes",
+                claim=f"{len(same)} load(s) serve all {launch.grid[axis]} programs of axis {axis}: {total / everything:.0%} of the bytes",
                 facts=[
                     metric(f"shared with the next program of axis {axis}", sample.shared[axis], "share", launch, access.line),
                     metric("share of requested bytes", total / everything, "share", launch, access.line),

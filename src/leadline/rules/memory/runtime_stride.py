@@ -48,7 +48,7 @@ class RuntimeStride(Rule):
                     high=high,
                     grade="observed",
                     sufficient_level=4,
-                    claim=f"the innermost stride `{name}` is 1, but not to the compiler: contiguity of {len(samples)} access(es) is unknown",
+                    claim=f"the innermost stride `{name}` is 1, but not to the compiler: {len(samples)} access(es) lose contiguity",
                     facts=[
                         metric("contiguous", float(samples[0].contiguous), "elements", launch, samples[0].line),
                         seen(f"`{name}` = 1 scales a tile index and is not specialised", launch.kernel_file, samples[0].line),
