@@ -13,7 +13,6 @@ from leadline.rules.memory.divisions import constant_factor, simplified, tile_di
 from leadline.rules.memory.flat_grid import row_tiled
 from leadline.rules.memory.hoisting import hoisted
 from leadline.rules.memory.indirect_access import gathers
-from leadline.rules.memory.redundant_loads import RedundantLoads
 from leadline.rules.memory.unaligned_access import UnalignedAccess
 from leadline.rules.memory.uncoalesced_access import UncoalescedAccess
 from tests.rules.memory.views import view_of
@@ -21,7 +20,18 @@ from tests.rules.memory.views import view_of
 ALIGNED = UnalignedAccess.examples[0].before
 FLAT = DivModIndexing.examples[0].before
 COLUMNS = UncoalescedAccess.examples[0].before
-INVARIANT = RedundantLoads.examples[0].before
+INVARIANT = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def weighted_rows_kernel(x_ptr, w_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr):
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for r in range(tl.program_id(1) * 64, tl.minimum(tl.program_id(1) * 64 + 64, rows)):
+        w = tl.load(w_ptr + c, mask=c < cols, other=0.0)  # the same in every iteration
+        x = tl.load(x_ptr + r * cols + c, mask=c < cols, other=0.0)
+        tl.store(y_ptr + r * cols + c, w * x, mask=c < cols)
+"""
 
 
 def test_constexpr_arguments() -> None:

@@ -70,8 +70,8 @@ class Columns:
         self.stores = [n for n in nodes if is_call(n, "store")]
         if (
             not self.stores
-            or any(n.lineno <= (self.loop.end_lineno or 0) for n in self.stores)
-            or not any(n.lineno == line for n in self.loads)
+            or any(getattr(n, "lineno", 0) <= (self.loop.end_lineno or 0) for n in self.stores)
+            or not any(getattr(n, "lineno", 0) == line for n in self.loads)
         ):
             raise NotColumns("a store in the loop")
 
@@ -333,9 +333,10 @@ def _finish_kernel(parts: Columns, rows: int, cols: str, name: str, second: str,
     copy.loads, copy.stores = [n for n in nodes if is_call(n, "load")], [n for n in nodes if is_call(n, "store")]
     copy.accumulators = {}
     start = next(s for s in copy.before if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name) and s.targets[0].id == name)
-    neutral = (
-        "0.0" if copy.reductions[0].func.attr == "sum" else 'float("-inf")' if copy.reductions[0].func.attr == "max" else 'float("inf")'
-    )  # type: ignore[union-attr]
+    kind = ast.unparse(copy.reductions[0].func).rsplit(".", 1)[-1]
+    neutral = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}.get(kind)
+    if neutral is None:
+        raise NotColumns("a reduction without a neutral element")
     _widen(copy, cols)
     taken = parts.file.names()
     row = free_name("part", taken)

@@ -148,6 +148,37 @@ def make_inputs(*, device, seed, n, times):
     return dict(x=torch.randn(n, device=device).half(), times=times)
 """
 
+AFTER = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"p5000": dict(n=5000, times=16000)}
+SMALL = {"tiny": dict(n=64, times=2), "odd": dict(n=77, times=3)}
+
+
+@triton.jit
+def tile_kernel(x_ptr, y_ptr, n, period: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i % period, mask=i < n)  # repeats the pattern
+    tl.store(y_ptr + i, x, mask=i < n)
+
+
+def launch(x, times):
+    y = torch.empty(x.numel() * times, device=x.device, dtype=x.dtype)
+    tile_kernel[(triton.cdiv(y.numel(), 1024),)](x, y, y.numel(), x.numel(), BLOCK=1024)
+    return y
+
+
+def reference(x, times):
+    return x.repeat(times)
+
+
+def make_inputs(*, device, seed, n, times):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half(), times=times)
+"""
+
 CLEAN = """\
 import torch
 import triton
@@ -180,6 +211,6 @@ def make_inputs(*, device, seed, n, times):
 """
 
 ContiguityUnknown.examples = (
-    Example(title="a pattern of 5000 halves", before=BEFORE, line=12, grade="confirmed"),
+    Example(title="a pattern of 5000 halves", before=BEFORE, line=12, grade="confirmed", after=AFTER),
     Example(title="a pattern of 4096 halves", before=CLEAN),
 )

@@ -209,6 +209,48 @@ def make_inputs(*, device, seed, rows, cols):
     return dict(x=x, bias=torch.randn(rows, device=device))
 """
 
+AFTER = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"r16384": dict(rows=16384, cols=4096)}
+SMALL = {"tiny": dict(rows=4, cols=64), "odd": dict(rows=7, cols=45)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def bias_kernel(x_ptr, bias_ptr, y_ptr, n, cols, ROWS: tl.constexpr, COLS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]  # the bias is one value per row
+    col = tl.program_id(1) * COLS + tl.arange(0, COLS)[None, :]
+    i = row * cols + col
+    mask = (col < cols) & (i < n)
+    x = tl.load(x_ptr + i, mask=mask).to(tl.float32)
+    bias = tl.load(bias_ptr + row, mask=row * cols < n)
+    tl.store(y_ptr + i, tl.where(col < row, x + bias, x), mask=mask)
+
+
+def launch(x, bias):
+    y = torch.empty_like(x)
+    n, cols = x.numel(), x.shape[1]
+    cols_2 = min(triton.next_power_of_2(cols), 2048)
+    rows_2 = max(1, 2048 // cols_2)
+    bias_kernel[(triton.cdiv(triton.cdiv(n, cols), rows_2), triton.cdiv(cols, cols_2))](x, bias, y, n, cols, ROWS=rows_2, COLS=cols_2)
+    return y
+
+
+def reference(x, bias):
+    rows, cols = x.shape
+    below = torch.arange(cols, device=x.device)[None, :] < torch.arange(rows, device=x.device)[:, None]
+    return torch.where(below, x.float() + bias[:, None], x.float()).to(x.dtype)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    x = torch.randn(rows, cols, device=device, dtype=torch.float16)
+    return dict(x=x, bias=torch.randn(rows, device=device))
+"""
+
 CLEAN = """\
 import torch
 import triton
@@ -248,6 +290,6 @@ def make_inputs(*, device, seed, rows, cols):
 """
 
 DivModIndexing.examples = (
-    Example(title="a flat index taken apart", before=BEFORE, line=14, grade="confirmed"),
+    Example(title="a flat index taken apart", before=BEFORE, line=14, grade="confirmed", after=AFTER),
     Example(title="a grid over rows and columns", before=CLEAN),
 )

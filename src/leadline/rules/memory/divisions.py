@@ -197,8 +197,9 @@ def _non_negative(part: ast.expr, defined: dict[str, ast.expr]) -> bool:
     for n in ast.walk(part):
         if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv | ast.Mod) and not never_negative(n.left, defined):
             return False
-        expanded = isinstance(n, ast.Name) and n.id in defined and dividing(defined[n.id], defined)
-        if expanded and not _non_negative(defined[n.id], {k: v for k, v in defined.items() if k != n.id}):
+        name = n.id if isinstance(n, ast.Name) else ""
+        expanded = name in defined and dividing(defined[name], defined)
+        if expanded and not _non_negative(defined[name], {k: v for k, v in defined.items() if k != name}):
             return False
     return True
 

@@ -210,8 +210,8 @@ def _edited(file: SourceFile, flat: Flat, facts: KernelFacts, launch: Launch, ti
     rows_name, cols_name = free_name("ROWS", file.names()), free_name("COLS", file.names())
     file.replace_statement(
         start.lineno,
-        f"{row} = {tl}.program_id(0) * {rows_name} + {tl}.arange(0, {rows_name})[:, None]\n"
-        f"{column} = {tl}.program_id(1) * {cols_name} + {tl}.arange(0, {cols_name})[None, :]\n"
+        f"{row} = {tl}.program_id(0) * {rows_name} + {tl}.arange(0, {rows_name})[:, None]{_comment(file, flat, rows)}\n"
+        f"{column} = {tl}.program_id(1) * {cols_name} + {tl}.arange(0, {cols_name})[None, :]{_comment(file, flat, columns)}\n"
         f"{flat.index} = {row} * {wide} + {column}",
     )
     for name in (columns, rows):
@@ -242,6 +242,14 @@ def _edited(file: SourceFile, flat: Flat, facts: KernelFacts, launch: Launch, ti
     file.set_launch_argument(line, rows_name, host_rows)
     file.set_launch_argument(line, cols_name, host_cols)
     return file.apply()
+
+
+def _comment(file: SourceFile, flat: Flat, name: str) -> str:
+    """The trailing comment of the statement that defined `name` ("" for none): it moves to the new definition."""
+    if not name:
+        return ""
+    rest = file.text[file.layout.span(flat.defined[name])[1] :].partition("\n")[0].strip()
+    return f"  {rest}" if rest.startswith("#") else ""
 
 
 def _named(flat: Flat, operator: type[ast.operator], default: str, file: SourceFile) -> tuple[str, str]:

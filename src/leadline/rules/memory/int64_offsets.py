@@ -207,6 +207,62 @@ def make_inputs(*, device, seed, n):
     return dict(a=torch.randn(n, n, device=device).half(), b=torch.randn(n, n, device=device).half())
 """
 
+AFTER = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"n2048": dict(n=2048)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=192)}
+TOLERANCE = dict(rtol=2e-2, atol=3e-1)
+
+
+@triton.jit
+def matmul_kernel(a_ptr, b_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm = (tl.program_id(0) * BM + tl.arange(0, BM))
+    rn = (tl.program_id(1) * BN + tl.arange(0, BN))
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        rk = (k + tl.arange(0, BK))  # wide offsets in the loop
+        a = tl.load(a_ptr + rm[:, None] * K + rk[None, :])
+        b = tl.load(b_ptr + rk[:, None] * N + rn[None, :])
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(tl.float16))
+
+
+@triton.jit
+def matmul_kernel_original(a_ptr, b_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
+    rn = (tl.program_id(1) * BN + tl.arange(0, BN)).to(tl.int64)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        rk = (k + tl.arange(0, BK)).to(tl.int64)  # wide offsets in the loop
+        a = tl.load(a_ptr + rm[:, None] * K + rk[None, :])
+        b = tl.load(b_ptr + rk[:, None] * N + rn[None, :])
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(tl.float16))
+
+
+def launch(a, b):
+    m, k = a.shape
+    n = b.shape[1]
+    c = torch.empty(m, n, device=a.device, dtype=torch.float16)
+    if a.numel() < 2**31 and b.numel() < 2**31 and c.numel() < 2**31:
+        matmul_kernel[(m // 64, n // 64)](a, b, c, n, k, BM=64, BN=64, BK=32)
+    else:
+        matmul_kernel_original[(m // 64, n // 64)](a, b, c, n, k, BM=64, BN=64, BK=32)
+    return c
+
+
+def reference(a, b):
+    return (a.float() @ b.float()).half()
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(a=torch.randn(n, n, device=device).half(), b=torch.randn(n, n, device=device).half())
+"""
+
 CLEAN = """\
 import torch
 import triton
@@ -248,6 +304,6 @@ def make_inputs(*, device, seed, n):
 """
 
 Int64Offsets.examples = (
-    Example(title="64-bit tile offsets in a matrix product", before=BEFORE, line=12, grade="confirmed"),
+    Example(title="64-bit tile offsets in a matrix product", before=BEFORE, line=12, grade="confirmed", after=AFTER),
     Example(title="32-bit tile offsets", before=CLEAN),
 )

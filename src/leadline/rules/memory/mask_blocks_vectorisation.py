@@ -143,6 +143,42 @@ def make_inputs(*, device, seed, n):
     return dict(x=torch.randn(n, device=device).half())
 """
 
+AFTER = """\
+import torch
+import triton
+import triton.language as tl
+import math
+
+CASES = {"n": dict(n=(1 << 26) + 8)}
+SMALL = {"tiny": dict(n=64), "odd": dict(n=77)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def polynomial_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, N_UNIT: tl.constexpr):
+    n = n // N_UNIT * N_UNIT  # exact: the unit divides it
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # n bounds the last block
+    x = tl.load(x_ptr + i, mask=i < n).to(tl.float32)
+    tl.store(y_ptr + i, (x * x + x).to(tl.float16), mask=i < n)
+
+
+def launch(x):
+    y = torch.empty_like(x)
+    polynomial_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024, N_UNIT=math.gcd(x.numel(), 16))
+    return y
+
+
+def reference(x):
+    xf = x.float()
+    return (xf * xf + xf).to(x.dtype)
+
+
+def make_inputs(*, device, seed, n):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(n, device=device).half())
+"""
+
 CLEAN = """\
 import torch
 import triton
@@ -178,6 +214,6 @@ def make_inputs(*, device, seed, n):
 """
 
 MaskBlocksVectorisation.examples = (
-    Example(title="a bound divisible by 8 only", before=BEFORE, line=14, grade="confirmed"),
+    Example(title="a bound divisible by 8 only", before=BEFORE, line=14, grade="confirmed", after=AFTER),
     Example(title="a bound divisible by 16", before=CLEAN),
 )

@@ -200,38 +200,39 @@ import torch
 import triton
 import triton.language as tl
 
-CASES = {"r16384": dict(rows=16384, cols=4096)}
-SMALL = {"tiny": dict(rows=64, cols=32), "odd": dict(rows=70, cols=45)}
-TOLERANCE = dict(rtol=1e-3, atol=1e-3)
+CASES = {"k8192": dict(k=8192, n=16384)}
+SMALL = {"tiny": dict(k=64, n=32), "odd": dict(k=192, n=96)}
+TOLERANCE = dict(rtol=1e-3, atol=1e-1)
 
 
 @triton.jit
-def scaled_sum_kernel(x_ptr, w_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr):
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    acc = tl.zeros((BLOCK,), tl.float32)
-    for r in range(tl.program_id(1) * 64, tl.program_id(1) * 64 + 64):
-        w = tl.load(w_ptr + c, mask=c < cols, other=0.0)  # the same in every iteration
-        x = tl.load(x_ptr + r * cols + c, mask=(c < cols) & (r < rows), other=0.0)
-        acc += w * x
-    tl.store(y_ptr + tl.program_id(1) * cols + c, acc, mask=c < cols)
+def dequant_dot_kernel(a_ptr, w_ptr, y_ptr, K, N, BK: tl.constexpr, BN: tl.constexpr):
+    rn = tl.program_id(0) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    acc = tl.zeros((BN,), tl.float32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + k + rk)
+        w = tl.load(w_ptr + ((k + rk) // 2)[:, None] * N + rn[None, :])  # two values a byte
+        w = (w >> ((rk % 2) * 4)[:, None].to(tl.uint8)) & 15
+        acc += tl.sum(w.to(tl.float32) * a[:, None], 0)
+    tl.store(y_ptr + rn, acc)
 
 
-def launch(x, w):
-    rows, cols = x.shape
-    y = torch.empty(triton.cdiv(rows, 64), cols, device=x.device, dtype=torch.float32)
-    scaled_sum_kernel[(triton.cdiv(cols, 256), triton.cdiv(rows, 64))](x, w, y, rows, cols, BLOCK=256)
+def launch(a, w):
+    n = w.shape[1]
+    y = torch.empty(n, device=a.device, dtype=torch.float32)
+    dequant_dot_kernel[(n // 32,)](a, w, y, a.numel(), n, BK=64, BN=32)
     return y
 
 
-def reference(x, w):
-    rows, cols = x.shape
-    padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % 64))
-    return (padded * w).reshape(-1, 64, cols).sum(1)
+def reference(a, w):
+    both = torch.stack((w & 15, w >> 4), 1).reshape(a.numel(), -1)
+    return a @ both.float()
 
 
-def make_inputs(*, device, seed, rows, cols):
+def make_inputs(*, device, seed, k, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(rows, cols, device=device), w=torch.randn(cols, device=device))
+    return dict(a=torch.randn(k, device=device), w=torch.randint(0, 256, (k // 2, n), device=device, dtype=torch.uint8))
 """
 
 CLEAN = """\
@@ -239,41 +240,40 @@ import torch
 import triton
 import triton.language as tl
 
-CASES = {"r16384": dict(rows=16384, cols=4096)}
-SMALL = {"tiny": dict(rows=64, cols=32), "odd": dict(rows=70, cols=45)}
-TOLERANCE = dict(rtol=1e-3, atol=1e-3)
+CASES = {"k8192": dict(k=8192, n=16384)}
+SMALL = {"tiny": dict(k=64, n=32), "odd": dict(k=192, n=96)}
+TOLERANCE = dict(rtol=1e-3, atol=1e-1)
 
 
 @triton.jit
-def scaled_sum_kernel(x_ptr, w_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr):
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    acc = tl.zeros((BLOCK,), tl.float32)
-    w = tl.load(w_ptr + c, mask=c < cols, other=0.0)
-    for r in range(tl.program_id(1) * 64, tl.program_id(1) * 64 + 64):
-        x = tl.load(x_ptr + r * cols + c, mask=(c < cols) & (r < rows), other=0.0)
-        acc += w * x
-    tl.store(y_ptr + tl.program_id(1) * cols + c, acc, mask=c < cols)
+def dequant_dot_kernel(a_ptr, w_ptr, y_ptr, K, N, BK: tl.constexpr, BN: tl.constexpr):
+    rn = tl.program_id(0) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    acc = tl.zeros((BN,), tl.float32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + k + rk)
+        w = tl.load(w_ptr + (k + rk)[:, None] * N + rn[None, :])
+        acc += tl.sum(w.to(tl.float32) * a[:, None], 0)
+    tl.store(y_ptr + rn, acc)
 
 
-def launch(x, w):
-    rows, cols = x.shape
-    y = torch.empty(triton.cdiv(rows, 64), cols, device=x.device, dtype=torch.float32)
-    scaled_sum_kernel[(triton.cdiv(cols, 256), triton.cdiv(rows, 64))](x, w, y, rows, cols, BLOCK=256)
+def launch(a, w):
+    n = w.shape[1]
+    y = torch.empty(n, device=a.device, dtype=torch.float32)
+    dequant_dot_kernel[(n // 32,)](a, w, y, a.numel(), n, BK=64, BN=32)
     return y
 
 
-def reference(x, w):
-    rows, cols = x.shape
-    padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % 64))
-    return (padded * w).reshape(-1, 64, cols).sum(1)
+def reference(a, w):
+    return a @ w.float()
 
 
-def make_inputs(*, device, seed, rows, cols):
+def make_inputs(*, device, seed, k, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(rows, cols, device=device), w=torch.randn(cols, device=device))
+    return dict(a=torch.randn(k, device=device), w=torch.randint(0, 256, (k, n), device=device, dtype=torch.uint8))
 """
 
 RedundantLoads.examples = (
-    Example(title="weights loaded in every iteration", before=BEFORE, line=15, grade="located"),
-    Example(title="weights loaded before the loop", before=CLEAN),
+    Example(title="packed values loaded once per part", before=BEFORE, line=17, grade="located"),
+    Example(title="one value a byte", before=CLEAN),
 )

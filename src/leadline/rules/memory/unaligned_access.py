@@ -184,6 +184,44 @@ def make_inputs(*, device, seed, rows, cols):
     return dict(x=torch.randn(rows, cols, device=device, dtype=torch.float16))
 """
 
+AFTER = """\
+import torch
+import triton
+import triton.language as tl
+
+CASES = {"c72": dict(rows=1 << 20, cols=72)}
+SMALL = {"tiny": dict(rows=8, cols=24), "odd": dict(rows=37, cols=11)}
+TOLERANCE = dict(rtol=1e-2, atol=1e-2)
+
+
+@triton.jit
+def center_kernel(x_ptr, y_ptr, rows, cols: tl.constexpr, stride: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    r = tl.program_id(0) * R + tl.arange(0, R)
+    c = tl.arange(0, C)
+    mask = (r < rows)[:, None] & (c < cols)[None, :]
+    # rows are stride elements apart
+    x = tl.load(x_ptr + r[:, None] * stride + c[None, :], mask=mask, other=0.0).to(tl.float32)
+    y = x - tl.sum(x, 1)[:, None] / cols
+    tl.store(y_ptr + r[:, None] * stride + c[None, :], y.to(tl.float16), mask=mask)
+
+
+def launch(x):
+    rows, cols = x.shape
+    y = torch.empty_like(x)
+    center_kernel[(triton.cdiv(rows, 32),)](x, y, rows, cols, x.stride(0), R=32, C=triton.next_power_of_2(cols), num_warps=4)
+    return y
+
+
+def reference(x):
+    xf = x.float()
+    return (xf - xf.mean(1, keepdim=True)).to(x.dtype)
+
+
+def make_inputs(*, device, seed, rows, cols):
+    torch.manual_seed(seed)
+    return dict(x=torch.randn(rows, cols, device=device, dtype=torch.float16))
+"""
+
 CLEAN = """\
 import torch
 import triton
@@ -223,6 +261,6 @@ def make_inputs(*, device, seed, rows, cols):
 """
 
 UnalignedAccess.examples = (
-    Example(title="rows of 72 halves", before=BEFORE, line=16, grade="confirmed"),
+    Example(title="rows of 72 halves", before=BEFORE, line=16, grade="confirmed", after=AFTER),
     Example(title="rows of 64 halves", before=CLEAN),
 )
