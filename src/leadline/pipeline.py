@@ -18,13 +18,13 @@ import msgspec
 from leadline.diagnose.engine import Diagnosis, Engine
 from leadline.diagnose.findings import Numbered, findings, unified
 from leadline.diagnose.gather import LiveGatherer, Workers
-from leadline.errors import EvidenceError, KernelError, UsageError, WorkerError
-from leadline.execution.device import device_present, exclusive_device
+from leadline.errors import EvidenceError, KernelError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from leadline.execution.device import device_present
 from leadline.execution.environment import Environment, EnvironmentRequest
 from leadline.execution.store import Store
-from leadline.ingest.case import read_target
+from leadline.ingest.case import read_source, read_target
 from leadline.ingest.dry import CaseNames, TraceRequest
-from leadline.model import Candidate, Finding, KernelCase, Round, Run, Verdict, content_hash
+from leadline.model import Candidate, Finding, KernelCase, Round, Run, Unavailable, Verdict, content_hash
 from leadline.propose.base import Proposal
 from leadline.propose.from_rules import RulesProposer
 from leadline.propose.search import SearchProposer
@@ -32,6 +32,7 @@ from leadline.rules.base import Rule, all_rules
 from leadline.settings import DiagnoseOptions, OptimizeOptions, Progress, VerifyOptions
 from leadline.verify.judge import JudgeRequest, judge
 
+IMPORT_TIMEOUT_S = 60.0  # torch and triton are imported by then; what takes longer does work that belongs into launch
 MAX_OTHERS = 4  # further cases traced for causes that only show across cases
 SCREEN_BUDGET_S = 0.3  # device time per case when candidates are compared with each other
 FINAL_BUDGET_S = 2.0
@@ -51,7 +52,7 @@ class Session:
         self.case = read_target(options.target_file, options.case_file or None)
         self.folder = str(Path(self.case.path).parent)
         with_device = options.device != "none" and device_present()
-        self.workers = stack.enter_context(Workers(folder=self.folder, device=with_device))
+        self.workers = stack.enter_context(Workers(folder=self.folder, device=with_device, home=self.store.folder))
         self.scratch = Path(stack.enter_context(_scratch()))
         asked = EnvironmentRequest(target=options.target)
         self.environment = self.workers.compile.call("leadline.execution.environment:inspect", asked, Environment, timeout=120)
@@ -66,9 +67,13 @@ class Session:
     def describe(self, case: KernelCase) -> CaseNames:
         request = TraceRequest(case=case, case_name="", target=self.options.target)
         try:
-            return self.workers.compile.call("leadline.ingest.dry:describe", request, CaseNames, timeout=120)
+            return self.workers.compile.call("leadline.ingest.dry:describe", request, CaseNames, timeout=IMPORT_TIMEOUT_S)
         except WorkerError as error:
-            raise KernelError(error.what, where=error.where or case.path, remedy="make the file import on its own") from None
+            what = f"importing the file did not finish within {IMPORT_TIMEOUT_S:g} s" if isinstance(error, WorkerTimeout) else error.what
+            if isinstance(error, WorkerDied):
+                how = error.what.removeprefix("worker compile ").partition(" in leadline.")[0]
+                what = f"importing the file ended the process: it {how}"
+            raise KernelError(what, where=error.where or case.path, remedy="make the file import on its own") from None
 
     def _chosen(self, asked: str) -> str:
         if asked and asked not in (*self.names.cases, *self.names.small):
@@ -91,6 +96,10 @@ class Session:
                    device=self.environment.device if self.workers.device else None,
                    started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))  # fmt: skip
 
+    def spent(self, began: float) -> float:
+        """Seconds since `began` that count against the budget: waiting for another process's use of the device does not."""
+        return time.monotonic() - began - self.workers.waited_s
+
     def rules(self) -> list[Rule]:
         chosen, ignored = self.options.select, self.options.ignore
         known = {name for r in all_rules() for name in (r.code, r.slug)}
@@ -104,8 +113,7 @@ class Session:
         engine = Engine(gather, self.rules(), target=self.options.target, auto=level == "auto", progress=progress,
                         deepest=4 if level == "auto" else int(level))  # fmt: skip
         others = [name for name in self.names.cases if name != self.case_name][:MAX_OTHERS]
-        with exclusive_device(self.store.folder) if self.workers.device else contextlib.nullcontext():
-            return engine.run(self.case_name, others)
+        return engine.run(self.case_name, others)
 
 
 @contextlib.contextmanager
@@ -157,12 +165,12 @@ def optimize(options: OptimizeOptions, progress: Progress = silent) -> Run:
         run = session.start("optimize")
         numbered = Numbered()
         original = Candidate(id=content_hash(session.case.source), source=session.case.source, proposer="original")
-        _check_original(session)
+        strays = _check_original(session)
         parent = _Node(original)
         rounds: list[Round] = []
         tried = {original.id}
         gains: list[float] = []
-        while len(rounds) < options.rounds * 8 and len(gains) < options.rounds and time.monotonic() - began < options.budget_s:
+        while len(rounds) < options.rounds * 8 and len(gains) < options.rounds and session.spent(began) < options.budget_s:
             case = session.as_file(parent.candidate.source)
             try:
                 diagnosis = session.diagnose(case, level=options.level, progress=progress)
@@ -172,6 +180,7 @@ def optimize(options: OptimizeOptions, progress: Progress = silent) -> Run:
                 break  # an accepted candidate that cannot be diagnosed is still the best so far
             if parent.round == 0:
                 run = _described(run, session.case, diagnosis, numbered)
+                run = msgspec.structs.replace(run, unavailable=(*run.unavailable, *strays))
                 found = run.findings
             else:
                 found, _ = findings(diagnosis, parent.candidate.source, session.case.path, numbered)
@@ -195,10 +204,16 @@ def optimize(options: OptimizeOptions, progress: Progress = silent) -> Run:
         return run
 
 
-def _check_original(session: Session) -> None:
-    """The user's own file must agree with its reference before anything is compared with it."""
+def _check_original(session: Session) -> tuple[Unavailable, ...]:
+    """The user's own file must agree with its reference before anything is compared with it.
+
+    An original that leaves its memory is reported, not refused: its lanes may be dead, and its rewrites are held to the same.
+    """
     request = _request(session, session.case.source, session.case.source)
-    judge(msgspec.structs.replace(request, baseline_only=True), session.workers)
+    verdict = judge(msgspec.structs.replace(request, baseline_only=True), session.workers)
+    strays = [(c.case, note) for c in verdict.checks for note in c.detail.split("; ") if "out of bounds" in note]
+    return tuple(Unavailable(what=f"proof that the original stays within its memory (case {case})", reason=note,
+                             remedy="mask the lanes beyond the end") for case, note in strays)  # fmt: skip
 
 
 def _proposals(
@@ -225,7 +240,7 @@ def _best_of(session: Session, options: OptimizeOptions, parent: _Node, proposal
     for position, proposal in enumerate(proposals):
         if best is not None and proposal.group != group:
             break
-        if time.monotonic() - began > options.budget_s:
+        if session.spent(began) > options.budget_s:
             break
         if proposal.candidate.id in tried:
             continue
@@ -257,8 +272,7 @@ def _judged(session: Session, options: OptimizeOptions, original: str, proposal:
         _request(session, original, proposal.candidate.source), threshold=options.threshold - 1.0, allow_numerics=options.allow_numerics,
         applicability=proposal.applicability, per_case_budget_s=budget_s, compile_cost=proposal.rule in COMPILE_COST_RULES,
     )  # fmt: skip
-    with exclusive_device(session.store.folder) if session.workers.device else contextlib.nullcontext():
-        return judge(request, session.workers)
+    return judge(request, session.workers)
 
 
 COMPILE_COST_RULES = frozenset({"HST102"})  # what these mend is the first call, not the steady state
@@ -298,12 +312,12 @@ def verify(options: VerifyOptions, progress: Progress = silent) -> Run:
         new = Path(options.new)
         if not new.is_file():
             raise UsageError("no such file", where=options.new, remedy="give the path of the rewritten file")
-        text = new.read_text(encoding="utf-8")
+        text = read_source(str(new))
         progress("judging", 0, 1)
         request = msgspec.structs.replace(_request(session, session.case.source, text), threshold=options.threshold - 1.0,
-                                          allow_numerics=options.allow_numerics, per_case_budget_s=FINAL_BUDGET_S)  # fmt: skip
-        with exclusive_device(session.store.folder) if session.workers.device else contextlib.nullcontext():
-            verdict = judge(request, session.workers)
+                                          allow_numerics=options.allow_numerics, per_case_budget_s=FINAL_BUDGET_S,
+                                          compile_cost=options.first_call)  # fmt: skip
+        verdict = judge(request, session.workers)
         entry = Round(round=1, parent=0, hypothesis=f"{new.name} is faster and correct", rewrite=options.new, verdict=verdict.outcome,
                       reason=verdict.reason, speedup=verdict.speedup, details=verdict)  # fmt: skip
         best = text if verdict.outcome == "accepted" else ""

@@ -82,5 +82,5 @@ def test_not_a_python_file(write, tmp_path):
             read_target(target)
         assert (caught.value.what, caught.value.where) == (what, target)
     (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(KernelError, match="cannot be read as Python"):
+    with pytest.raises(KernelError, match=r":1: is not UTF-8 text \(byte 0xff\); save it as UTF-8$"):
         read_target(str(tmp_path / "bytes.py"))

@@ -127,7 +127,7 @@ def test_a_candidate_that_replaces_what_judges(tmp_path: Path, interpreter: Work
 
 def test_hanging_and_crashing_candidates_do_not_take_the_tool_along(tmp_path: Path, interpreter: Worker) -> None:
     hang = edit((LAUNCH, LAUNCH + "    while n:\n        pass\n"), text=HONEST)
-    assert decide(tmp_path, hang, interpreter, timeout_s=3).reason == "did not finish within 3 s in case tiny"
+    assert decide(tmp_path, hang, interpreter, timeout_s=3).reason == "did not finish within 3 s in case tiny (it was at line 19)"
     crash = edit(("import torch\n", "import os\nimport torch\n"), (LAUNCH, LAUNCH + "    os.abort()\n"), text=HONEST)
     reason = decide(tmp_path, crash, interpreter).reason
     assert reason.startswith("out-of-bounds access or crash in case tiny (worker interpret was killed by")
@@ -143,7 +143,7 @@ def test_an_original_that_disagrees_with_its_reference(tmp_path: Path, interpret
     with pytest.raises(KernelError) as caught:
         decide(tmp_path, edit(("16", "32"), text=broken), interpreter, original=broken)
     assert str(caught.value) == (
-        "the original disagrees with its reference in case tiny: max error 0.5 at output 0[0] (got 7.5, expected 7, "
+        f"{tmp_path / 'kernel.py'}: the original disagrees with its reference in case tiny: max error 0.5 at output 0[0] (got 7.5, expected 7, "
         "578 times the tolerance); mend the kernel, the reference or TOLERANCE first"
     )
     assert caught.value.status == 3

@@ -73,7 +73,8 @@ class Engine:
     def _first(self, case_name: str, others: Sequence[str]) -> View:
         trace = self.gather.trace(case_name)
         if not trace.launches:
-            raise KernelError("launch starts no Triton kernel", where=case_name, remedy="name a case whose launch runs one")
+            raise KernelError("launch starts no Triton kernel", where=f"{self.gather.source(trace).path}, case {case_name}",
+                              remedy="name a case whose launch runs one")  # fmt: skip
         if trace.fallback:
             self.unavailable.append(Unavailable(what=f"full-size launch of {case_name}", reason=trace.fallback,
                                                 remedy="shapes of a small case stand in"))  # fmt: skip

@@ -3,8 +3,10 @@
 The engine sees only the `Gatherer` protocol, so recorded evidence can stand in for all of this.
 """
 
+import contextlib
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -14,7 +16,8 @@ import msgspec
 from leadline.backends.base import Backend, CompileRequest, ExplainRequest, Explanation, ProbeRequest, select
 from leadline.collect import ceilings, floor, source
 from leadline.collect.sampling import SampleRequest
-from leadline.errors import KernelError, LeadlineError, WorkerError
+from leadline.errors import KernelError, LeadlineError, WorkerDied, WorkerError, WorkerTimeout
+from leadline.execution.device import exclusive_device
 from leadline.execution.store import Store
 from leadline.execution.worker import Worker
 from leadline.ingest.dry import TraceRequest
@@ -38,6 +41,7 @@ from leadline.model import (
 
 T = TypeVar("T")
 
+TRACE_TIMEOUT_S = 60.0  # a trace takes seconds: nothing is computed unless inputs must be made for real
 COMPILE_TIMEOUT_S = 60.0  # the assembler can take minutes over a kernel that spills everything; such an answer comes too late
 
 
@@ -59,18 +63,29 @@ class Gatherer(Protocol):
 class Workers:
     """The three processes of a session, started when first used, shared by all rounds."""
 
-    def __init__(self, *, folder: str, device: bool) -> None:
+    def __init__(self, *, folder: str, device: bool, home: str | os.PathLike[str] = ".") -> None:
         # A candidate is written elsewhere than the user's file, but imports its neighbours all the same.
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH", "")]))
         common = {"PYTHONPATH": path, "TRITON_DEFAULT_FP_FUSION": "1"}
         self.compile = Worker("compile", environment=common)
         self.interpret = Worker("interpret", environment={**common, "TRITON_INTERPRET": "1"})
         self.device = Worker("device", environment=common) if device else None
-        self._common = common
+        self._common, self._home, self.waited_s = common, home, 0.0
 
     def fresh(self) -> Worker:
         """A device worker that shares nothing with the others, for timing first calls."""
         return Worker("cold", environment=self._common)
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """The device to ourselves. Time spent waiting for it is kept in `waited_s`: it is not the command's own."""
+        if self.device is None:
+            yield
+            return
+        asked = time.monotonic()
+        with exclusive_device(self._home):
+            self.waited_s += time.monotonic() - asked
+            yield
 
     def close(self) -> None:
         for worker in (self.compile, self.interpret, self.device):
@@ -111,7 +126,13 @@ class LiveGatherer:
         request = TraceRequest(case=self.case, case_name=case_name, target=self.target)
         if self._early is None:  # the interpreter's process imports torch while the other traces
             self._early = self._pool.submit(self._wake)
-        return self.workers.compile.call("leadline.ingest.dry:trace", request, Trace, timeout=120)
+        try:
+            return self.workers.compile.call("leadline.ingest.dry:trace", request, Trace, timeout=TRACE_TIMEOUT_S)
+        except (WorkerDied, WorkerTimeout) as error:
+            # Ours only reads and records; what ends or hangs the process is the user's make_inputs or launch.
+            ended = f"made no answer within {TRACE_TIMEOUT_S:g} s" if isinstance(error, WorkerTimeout) else "ended the process"
+            raise KernelError(f"make_inputs or launch of case {case_name} {ended}", where=error.where or self.case.path,
+                              remedy="make launch(**make_inputs(...)) return on its own first") from None  # fmt: skip
 
     def _wake(self) -> None:
         try:
@@ -145,7 +166,8 @@ class LiveGatherer:
 
         request = ProfileRequest(case=self.case, case_name=case_name, store=str(self.store.folder))
         try:
-            profile = self.workers.device.call("leadline.collect.timing:profile", request, Profile, timeout=180)
+            with self.workers.exclusive():
+                profile = self.workers.device.call("leadline.collect.timing:profile", request, Profile, timeout=180)
         except WorkerError as error:
             return Unavailable(what="device timing (level 2)", reason=error.what, remedy="see leadline doctor")
         self._device_ceilings = profile.ceilings

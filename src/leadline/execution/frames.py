@@ -1,6 +1,7 @@
 """Which lines of a traceback or a stack are the user's own."""
 
 import os
+import re
 import sys
 import sysconfig
 import types
@@ -28,6 +29,15 @@ def user_frame(error: BaseException) -> str:
             found = f"{original_path(entry.tb_frame.f_code.co_filename)}:{entry.tb_lineno}"
         entry = entry.tb_next
     return found
+
+
+def stack_line(log: str) -> str:
+    """`file:line` of the innermost user code in the last stack that Python's fault handler left in `log`; "" when there is none."""
+    stacks = re.split(r"^(?:Current thread|Thread|Stack) .*most recent call first.*$", log, flags=re.MULTILINE)
+    for path, line in re.findall(r'^  File "(.+)", line (\d+) in ', stacks[-1], flags=re.MULTILINE) if len(stacks) > 1 else ():
+        if is_user_file(path) and "-packages" + os.sep not in path:  # here torch and triton are not imported, so not known by name
+            return f"{path}:{line}"
+    return ""
 
 
 def calling_frame(file: str = "") -> types.FrameType | None:

@@ -36,7 +36,9 @@ def load_module(path: str, text: str | None = None, name: str = "") -> types.Mod
         if all(_stamp(sibling) == stamp for sibling, stamp in stamps.items()):
             return module
         _forget_siblings(str(Path(file).parent))
-    filename = file if text is None or _on_disk(file) == text else _write_temporary(file, source, key)
+    # The assembler refuses a file name that is not ASCII, and it is told the name for the sake of line numbers.
+    as_it_is = file.isascii() and (text is None or _on_disk(file) == text)
+    filename = file if as_it_is else _write_temporary(file, source, key)
     _parse(source, path)
     package, root = _package_of(file)
     stem = "".join(c if c.isalnum() else "_" for c in Path(file).stem)
@@ -167,7 +169,7 @@ def _write_temporary(file: str, source: str, key: str) -> str:
     """A file with that text (inspect.getsource and tracebacks need one), named by content, under the user's file's own name."""
     folder = Path(tempfile.gettempdir()) / f"leadline-{os.getuid()}" / key
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    target = folder / Path(file).name
+    target = folder / Path(file).name.encode("ascii", "replace").decode().replace("?", "_")
     if not target.exists():
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as out:
             out.write(source)

@@ -1,9 +1,12 @@
 """What goes over a worker's private descriptors: frames of 8 bytes of length and a msgpack body."""
 
+import signal
+
 import msgspec
 
 HEADER = 8
 RESULT_LIMIT = 64 << 20  # bytes of one frame; larger texts go through the store
+STACK_SIGNAL = signal.SIGUSR1  # asks a worker for its Python stack in the log
 
 
 class Hello(msgspec.Struct, frozen=True):

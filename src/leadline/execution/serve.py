@@ -18,7 +18,7 @@ import msgspec
 
 from leadline import errors
 from leadline.execution.frames import one_line, user_frame
-from leadline.execution.protocol import HEADER, RESULT_LIMIT, Answer, Call, Failure, Hello, frame
+from leadline.execution.protocol import HEADER, RESULT_LIMIT, STACK_SIGNAL, Answer, Call, Failure, Hello, frame
 
 MESSAGE_LIMIT = 4000
 _PR_SET_PDEATHSIG = 1
@@ -32,6 +32,7 @@ def main(fd_in: int, fd_out: int) -> None:
     _die_with_parent()
     _limit_memory()
     faulthandler.enable()  # a crash leaves its Python stack in the log
+    faulthandler.register(STACK_SIGNAL, all_threads=False)  # so does a hang, when the parent asks before it kills
     pid = os.getpid()
     _write(fd_out, frame(msgspec.msgpack.encode(Hello(pid=pid, python=sys.version.split()[0]))))
     while (body := _read_frame(fd_in)) is not None:

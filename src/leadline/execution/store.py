@@ -109,7 +109,7 @@ class Store:
             rows = [r for r in rows if r[0] == prefix]
         if len(rows) != 1:
             what = f"no run {prefix!r}" if not rows else f"several runs start with {prefix!r}: {', '.join(r[0] for r in rows[:5])}"
-            raise UsageError(what, remedy="see `leadline report --list`" if not rows else "give more characters of the id")
+            raise UsageError(what, remedy="--json shows the id of a run" if not rows else "give more characters of the id")
         try:
             return msgspec.json.decode(self.get_blob(rows[0][1]), type=Run)
         except (KeyError, msgspec.DecodeError):

@@ -19,7 +19,8 @@ import msgspec
 
 from leadline import errors
 from leadline.errors import InternalError, LeadlineError, WorkerDied, WorkerError, WorkerRaised, WorkerTimeout
-from leadline.execution.protocol import HEADER, RESULT_LIMIT, Answer, Call, Failure, Hello, frame
+from leadline.execution.frames import stack_line
+from leadline.execution.protocol import HEADER, RESULT_LIMIT, STACK_SIGNAL, Answer, Call, Failure, Hello, frame
 from leadline.model import Record
 
 T = TypeVar("T")
@@ -183,14 +184,27 @@ class Worker:
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
+                where = self._hanging_line() if function != "start" else ""
                 log = self.log()
                 self._kill()
-                raise WorkerTimeout(f"worker {self.name} did not finish {function} within {timeout:g} s", log=log)
+                raise WorkerTimeout(f"worker {self.name} did not finish {function} within {timeout:g} s", where=where, log=log)
             if poll.poll(max(1, int(min(left, _POLL) * 1000))):
                 return
             self._trim_log()
             if self._ended() and not poll.poll(0):
                 raise self._died(function)
+
+    def _hanging_line(self) -> str:
+        """`file:line` of user code where the process is now, as its own fault handler says; "" when it says nothing."""
+        assert self._process is not None
+        before = self.log()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._process.pid, STACK_SIGNAL)
+        patience = time.monotonic() + 1
+        while self.log() == before and time.monotonic() < patience:
+            time.sleep(0.02)
+        time.sleep(0.05)  # the rest of the stack
+        return stack_line(self.log())
 
     def _trim_log(self) -> None:
         if self._log is None:
@@ -220,7 +234,7 @@ class Worker:
         if function == "start":
             last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
             return WorkerDied(f"worker {self.name} could not start: {last or how}", where=self.python, log=log)
-        return WorkerDied(f"worker {self.name} {how} in {function}", log=log)
+        return WorkerDied(f"worker {self.name} {how} in {function}", where=stack_line(log) if status < 0 else "", log=log)
 
     def _raised(self, failure: Failure) -> LeadlineError:
         kind = getattr(errors, failure.error, None) if failure.error else None

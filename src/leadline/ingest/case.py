@@ -60,16 +60,33 @@ def _parse(path: str, option: str) -> tuple[str, ast.Module]:
     if not file.exists():
         raise UsageError("the file does not exist", where=path, remedy=f"give an existing Python file as {option}")
     if file.is_dir():
-        raise UsageError("is a folder", where=path, remedy="give one Python file, or use `leadline bench` for a folder")
+        raise UsageError("is a folder", where=path, remedy="give one Python file")
     if file.suffix != ".py":
         raise UsageError("is not a Python file", where=path, remedy=f"give a .py file as {option}")
+    text = read_source(path)
     try:
-        text = file.read_text(encoding="utf-8")
         return text, ast.parse(text)
-    except SyntaxError as error:
-        raise KernelError(f"does not parse: {error.msg}", where=f"{path}:{error.lineno or 1}") from None
-    except (OSError, ValueError) as error:  # unreadable, not UTF-8, null bytes
-        raise KernelError(f"cannot be read as Python: {str(error).splitlines()[0]}", where=path) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply for the parser
+        line = getattr(error, "lineno", None) or 1
+        text = getattr(error, "msg", "") or str(error) or "it is nested too deeply"
+        raise KernelError(f"does not parse: {text}", where=f"{path}:{line}", remedy="mend the syntax first") from None
+
+
+def read_source(path: str) -> str:
+    """The text of a Python file, which must be UTF-8 without a byte-order mark: rewrites are written so. KernelError otherwise."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=path, remedy="make it readable") from None
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise KernelError("begins with a byte-order mark", where=path, remedy="save it as UTF-8 without one")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        what = f"is not UTF-8 text (byte 0x{data[error.start]:02x})"
+        raise KernelError(what, where=f"{path}:{line}", remedy="save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _complete(path: str, case_file: str | None, names: set[str], owner_names: set[str], uses: bool) -> None:

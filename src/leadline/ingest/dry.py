@@ -170,6 +170,7 @@ class _Attempt:
             storages.origins[storages.number(tensor)] = f"input:{name}"
             specs[name] = storages.spec(tensor)
             operations.assumed_count = max(operations.assumed_count, tensor.numel())
+        self._fits(inputs)
         recorder = LaunchRecorder(self.program.file, storages, operations)
         operations.recording = True
         with recorder.active(), self._explained("launch"):
@@ -180,6 +181,20 @@ class _Attempt:
             case=self.case_name, launches=tuple(recorder.launches), inputs=specs, outputs=tuple(storages.spec(t) for t in outputs),
             host_ops=tuple(operations.host_ops), values_read=tuple(operations.reads), assumptions=tuple(operations.assumptions),
         )  # fmt: skip
+
+    def _fits(self, inputs: dict[str, Any]) -> None:
+        """KernelError when launch cannot be called with these inputs, whatever is in them."""
+        import inspect
+
+        try:
+            signature = inspect.signature(self.program.launch)
+        except (TypeError, ValueError):
+            return
+        try:
+            signature.bind(**inputs)
+        except TypeError as error:
+            remedy = f"launch is called with the names that make_inputs returns: {', '.join(map(str, inputs))}"
+            raise KernelError(f"launch does not take its inputs: {error}", where=self.request.case.path, remedy=remedy) from None
 
     def _make_inputs(self, device: str) -> dict[str, Any]:
         arguments = self.program.arguments(self.case_name)
@@ -230,7 +245,8 @@ class _Attempt:
         except (Exception, SystemExit) as error:
             where = user_frame(error) or self.request.case.path
             text = f"{function} raised {type(error).__name__}: {one_line(error)}"
-            failure = KernelError(text, where=where)
+            call = "launch(**make_inputs(...))" if function == "launch" else "make_inputs(device=..., seed=0, **case)"
+            failure = KernelError(text, where=where, remedy=f"make {call} work on its own first")
             raise _NotThisWay(f"{text} (at {where})", failure) from None
 
 

@@ -1,5 +1,6 @@
 """The functions of a case, imported: make_inputs, launch, reference, CASES. Workers only: runs the user's file."""
 
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -56,10 +57,12 @@ def load_program(case: KernelCase, text: str | None = None) -> Program:
         remedy = "define make_inputs(*, device, seed, **case) that returns a dict of inputs"
         raise KernelError("make_inputs is missing", where=where, remedy=remedy)
     reference = getattr(owner, "reference", None)
+    cases, small = _sizes(owner, "CASES", where), _sizes(owner, "SMALL", where, required=False)
+    for name, entries in (("CASES", cases), ("SMALL", small)):
+        _fitting(make_inputs, name, entries, where)
     return Program(
         module=module, file=file, make_inputs=cast(Any, make_inputs), launch=launch, reference=reference if callable(reference) else None,
-        cases=_sizes(owner, "CASES", where), small=_sizes(owner, "SMALL", where, required=False),
-        tolerance=getattr(owner, "TOLERANCE", None),
+        cases=cases, small=small, tolerance=getattr(owner, "TOLERANCE", None),
     )  # fmt: skip
 
 
@@ -78,6 +81,20 @@ def _load_beside(case_file: str, path: str, module: ModuleType, text: str | None
                 sys.modules.pop(plain, None)
             else:
                 sys.modules[plain] = before
+
+
+def _fitting(make_inputs: Callable[..., Any], name: str, entries: dict[str, dict[str, Any]], where: str) -> None:
+    """Raise KernelError for an entry whose keys make_inputs does not take: no way of running that case can work."""
+    try:
+        signature = inspect.signature(make_inputs)
+    except (TypeError, ValueError):
+        return
+    for entry, arguments in entries.items():
+        try:
+            signature.bind(device="cpu", seed=0, **arguments)
+        except TypeError as error:
+            raise KernelError(f"make_inputs does not fit {name}[{entry!r}]: {error}", where=where,
+                              remedy="give make_inputs(*, device, seed, ...) the keys of the entry as parameters") from None  # fmt: skip
 
 
 def _sizes(module: ModuleType, name: str, where: str, *, required: bool = True) -> dict[str, dict[str, Any]]:

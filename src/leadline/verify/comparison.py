@@ -81,6 +81,29 @@ def copy_tree(value: Any, storages: dict[int, torch.UntypedStorage] | None = Non
     return value
 
 
+def overwrite(target: Any, source: Any) -> None:
+    """Give the tensors of `target` the bytes of those of `source`, whose shapes and strides are the same."""
+    for old, new in zip(tensors(target), tensors(source), strict=True):
+        if old.layout == torch.strided and old.device.type != "meta":
+            old.untyped_storage().copy_(new.untyped_storage())
+
+
+def shares_memory(first: Any, second: Any) -> bool:
+    """Whether a tensor of one nest lies in the storage of a tensor of the other."""
+    held = {t.untyped_storage().data_ptr() for t in tensors(first) if t.numel()}
+    return any(t.untyped_storage().data_ptr() in held for t in tensors(second) if t.numel())
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Whether two nests of inputs differ in the values of their tensors only, so that one can take the other's place in memory."""
+    a, b = list(tensors(first)), list(tensors(second))
+    return len(a) == len(b) and all(
+        x.shape == y.shape and x.dtype == y.dtype and x.layout == y.layout == torch.strided and x.stride() == y.stride()
+        and x.storage_offset() == y.storage_offset() and x.untyped_storage().nbytes() == y.untyped_storage().nbytes()
+        for x, y in zip(a, b, strict=True)
+    )  # fmt: skip
+
+
 def changed(before: dict[str, Any], after: dict[str, Any]) -> tuple[str, ...]:
     """Names of inputs whose bytes differ; a NaN equals itself."""
     names = []

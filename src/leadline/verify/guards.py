@@ -52,6 +52,8 @@ def objections(case: KernelCase, original: str, candidate: str) -> tuple[Objecti
     old = ast.parse(original)
     if _plain(old) == _plain(new):
         return (Objection(gate="noop", reason="changes nothing"),)
+    if _plain(_numbered(old)) == _plain(_numbered(new)):
+        return (Objection(gate="noop", reason="changes nothing but names of local variables"),)
     found = list(_case_edits(case, old, new))
     found += _forbidden(old, new)
     found += _fallbacks(case, old, new)
@@ -69,6 +71,27 @@ def _strip(tree: ast.AST) -> ast.AST:
             first = body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
                 node.body = body[1:] or [ast.Pass()]
+    return tree
+
+
+def _numbered(tree: ast.Module) -> ast.Module:
+    """A copy in which the local variables of each outermost function are called by the order of their first assignment.
+
+    Parameters keep their names (a call may use them), and so does what an inner function takes as a parameter or declares global.
+    """
+    tree = ast.parse(ast.unparse(tree))
+    functions = [n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    functions += [n for c in tree.body if isinstance(c, ast.ClassDef) for n in c.body if isinstance(n, ast.FunctionDef)]
+    for function in functions:
+        nodes = list(ast.walk(function))
+        kept = {n.arg for n in nodes if isinstance(n, ast.arg)}
+        kept |= {name for n in nodes if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
+        kept |= {n.name for n in nodes if isinstance(n, ast.ExceptHandler) and n.name}
+        names = [n for n in nodes if isinstance(n, ast.Name) and n.id not in kept]
+        stored = sorted((n for n in names if isinstance(n.ctx, ast.Store)), key=lambda n: (n.lineno, n.col_offset))
+        number = {name: f"_local{i}" for i, name in enumerate(dict.fromkeys(n.id for n in stored))}
+        for node in names:
+            node.id = number.get(node.id, node.id)
     return tree
 
 

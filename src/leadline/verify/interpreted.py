@@ -9,7 +9,7 @@ import torch
 from leadline.verify import interpreter
 from leadline.verify.program import Program, load_launch, load_original, one_line, tampered
 from leadline.verify.records import CaseResult, InterpretRequest, InterpretResult
-from leadline.verify.trial import OriginalFails, baseline, examine
+from leadline.verify.trial import Baseline, OriginalFails, baseline, examine
 
 
 class Interpreter:
@@ -90,6 +90,7 @@ def _one_case(
         if refused[0]:
             return CaseResult(case=name, passed=False, gate=refused[0], reason=refused[1])
         if launch is None:
+            result = CaseResult(case=name, passed=True, notes=_notes(base))
             continue
         result = examine(
             launch, program, base, inputs, machine, name,
@@ -99,8 +100,12 @@ def _one_case(
             return result
         if base.violation:
             result = CaseResult(case=name, passed=True, error=result.error, original_error=result.original_error,
-                                launches=result.launches, notes=(f"the original: {base.violation}",))  # fmt: skip
+                                launches=result.launches, notes=_notes(base))  # fmt: skip
     return result
+
+
+def _notes(base: Baseline) -> tuple[str, ...]:
+    return (f"the original: {base.violation}",) if base.violation else ()
 
 
 def _timed(result: CaseResult, seconds: float) -> CaseResult:

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from leadline.errors import KernelError
+from leadline.execution.frames import user_frame
 from leadline.verify import comparison
 from leadline.verify.program import Outcome, Program, no_new_threads, one_line, oracle, run, tampered
 from leadline.verify.records import CaseResult, Tolerances
+
+_OTHER_SEED = 0x5EED  # of inputs that only take the place of others
 
 
 class Machine(Protocol):
@@ -50,7 +53,8 @@ def baseline(program: Program, inputs: dict[str, Any], machine: Machine, name: s
     try:
         expected, exact = oracle(program, inputs, outcome)
     except Exception as error:
-        raise KernelError(f"the reference fails in case {name}: {one_line(error)}") from None
+        remedy = "make reference(**inputs) work on its own first"
+        raise KernelError(f"the reference fails in case {name}: {one_line(error)}", where=user_frame(error), remedy=remedy) from None
     errors = comparison.compare(outcome.outputs, expected, program.tolerance)
     worst = comparison.worst(errors)
     if worst is not None and not worst.excess <= 1:
@@ -108,6 +112,7 @@ def examine(
             return fail("accuracy", f"less accurate than the original: {text}")
     if thorough:
         verdict = _repeat(launch, program, base, first, inputs, machine, fail, atomics)
+        verdict = verdict or _stale(launch, program, base, inputs, machine, name, fail)
         if verdict is not None:
             return verdict
     changed = tampered()
@@ -116,10 +121,13 @@ def examine(
     return CaseResult(case=name, passed=True, **shared)
 
 
-def _run(launch: Callable[..., Any], inputs: dict[str, Any], machine: Machine, poison: int) -> Outcome:
+def _run(
+    launch: Callable[..., Any], inputs: dict[str, Any], machine: Machine, poison: int, *, earlier: dict[str, Any] | None = None
+) -> Outcome:
     return run(
-        launch, inputs, poison=poison, keep=machine.keep, counter=machine.count, around=machine.watch, synchronize=machine.synchronize
-    )
+        launch, inputs, poison=poison, keep=machine.keep, counter=machine.count, around=machine.watch, synchronize=machine.synchronize,
+        earlier=earlier,
+    )  # fmt: skip
 
 
 def _wrong(first: Outcome, base: Baseline, program: Program, machine: Machine) -> comparison.Difference | None:
@@ -134,6 +142,33 @@ def _loosest(declared: Any) -> Any:
     if isinstance(declared, (list, tuple)) and declared:
         return {key: max(float(item.get(key, 0.0)) for item in declared) for key in ("atol", "rtol")}
     return declared
+
+
+def _stale(
+    launch: Callable[..., Any], program: Program, base: Baseline, inputs: dict[str, Any], machine: Machine, name: str,
+    fail: Callable[..., CaseResult],
+) -> CaseResult | None:  # fmt: skip
+    """Call it on tensors that were seen before and hold other values now: a result kept by identity or address is an old one.
+
+    What the original does wrong here as well is no fault of the candidate.
+    """
+    other = program.inputs(name, machine.device, _OTHER_SEED)
+    if not comparison.alike(other, inputs):
+        return None
+    got = _run(launch, inputs, machine, 0, earlier=other)
+    if got.error is None and _agrees(got, base, program):
+        return None
+    honest = _run(program.launch, inputs, machine, 0, earlier=other)
+    if honest.error is not None or not _agrees(honest, base, program):
+        return None
+    if got.error is not None:
+        return fail("stale", f"raises {one_line(got.error)} when called again on the same tensors with other values")
+    return fail("stale", "returns an old result when the same tensors hold other values")
+
+
+def _agrees(outcome: Outcome, base: Baseline, program: Program) -> bool:
+    worst = comparison.worst(comparison.compare(outcome.outputs, base.expected, program.tolerance))
+    return worst is None or worst.excess <= 1
 
 
 def _repeat(
@@ -160,5 +195,7 @@ def _repeat(
         if replay:
             honest = _run(program.launch, inputs, machine, 0)
             if honest.error is not None or not comparison.same(honest.outputs, base.outcome.outputs):
+                if comparison.shares_memory(ghost.outputs, first.outputs):
+                    return fail("aliasing", "returns the memory of an earlier result, which the original does not do")
                 return fail("ghost", "its result does not change when its kernels do nothing")
     return None
