@@ -437,8 +437,8 @@ def test_verify_fails_closed(pipeline, folder, run, arguments, status, capsys):
 def test_verify_asks_for_what_was_typed(pipeline, folder):
     pipeline.run = judged("accepted")
     (folder / "new.py").write_text("")
-    assert call("verify", "k.py", "new.py", "--case", "big", "--budget", "1m") == 0
-    assert pipeline.asked == [settings.VerifyOptions(old="k.py", new="new.py", case="big", budget_s=60.0, home=str(folder / "home"))]
+    assert call("verify", "k.py", "new.py", "--case", "big", "--first-call") == 0
+    assert pipeline.asked == [settings.VerifyOptions(old="k.py", new="new.py", case="big", first_call=True, home=str(folder / "home"))]
 
 
 # -- report, rules, explain, doctor -----------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_environment_beats_the_file(tmp_path):
         ("threshold = '1'", "tool.leadline.threshold: must be a number; correct its type"),
         (
             "threshold = 0.5",
-            "tool.leadline.threshold: 0.5 is below 1.0; give the smallest speedup to accept, such as 1.03",
+            "tool.leadline.threshold: 0.5 is below 1.0; give the smallest speedup to accept, such as 1.02",
         ),
         ("budget = 'soon'", "tool.leadline.budget: 'soon' is not a duration; write it as 60s, 5m or 1m30s"),
         ("budget = true", "tool.leadline.budget: must be a duration; correct its type"),

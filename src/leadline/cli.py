@@ -150,8 +150,8 @@ def verify(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The original case file.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The candidate, wherever it came from.")],
     case: Case = "",
-    budget: Budget = None,
     allow_numerics: Numerics = False,
+    first_call: Annotated[bool, typer.Option("--first-call", help="Judge the first call, compiling included.")] = False,
     target: CompileFor = None,
     device: Device = "auto",
     json: Json = False,
@@ -160,7 +160,7 @@ def verify(
 ) -> None:
     """Judge any candidate against the original."""
     console.begin(json, verbose)
-    from leadline.settings import DEVICES, VerifyOptions, check_target, choice, seconds
+    from leadline.settings import DEVICES, VerifyOptions, check_target, choice
 
     settings = _settings(old)
     for file in (old, new):
@@ -173,9 +173,9 @@ def verify(
         case=name,
         target=check_target(target) if target else settings.target,
         device=choice(device, DEVICES, where="--device"),
-        budget_s=seconds(budget) if budget is not None else settings.budget_s,
         threshold=settings.threshold,
         allow_numerics=allow_numerics,
+        first_call=first_call,
         home=settings.home,
     )
     with console.progress(quiet or json) as progress:
