@@ -91,10 +91,18 @@ class Session:
 
     def start(self, command: str) -> Run:
         case = self.case
-        return Run(id=content_hash((case.source, time.time_ns(), os.getpid()), 10), command=command, target=self.options.target, path=case.path,
-                   case=self.case_name, kernel=case.selected, versions=self.versions, source=case.source,
-                   device=self.environment.device if self.workers.device else None,
-                   started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))  # fmt: skip
+        return Run(
+            id=content_hash((case.source, time.time_ns(), os.getpid()), 10),
+            command=command,
+            target=self.options.target,
+            path=case.path,
+            case=self.case_name,
+            kernel=case.selected,
+            versions=self.versions,
+            source=case.source,
+            device=self.environment.device if self.workers.device else None,
+            started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        )
 
     def spent(self, began: float) -> float:
         """Seconds since `began` that count against the budget: waiting for another process's use of the device does not."""
@@ -110,8 +118,14 @@ class Session:
 
     def diagnose(self, case: KernelCase, *, level: str, progress: Progress) -> Diagnosis:
         gather = LiveGatherer(case, self.workers, self.store, target=self.options.target, versions=self.versions)
-        engine = Engine(gather, self.rules(), target=self.options.target, auto=level == "auto", progress=progress,
-                        deepest=4 if level == "auto" else int(level))  # fmt: skip
+        engine = Engine(
+            gather,
+            self.rules(),
+            target=self.options.target,
+            auto=level == "auto",
+            progress=progress,
+            deepest=4 if level == "auto" else int(level),
+        )
         others = [name for name in self.names.cases if name != self.case_name][:MAX_OTHERS]
         return engine.run(self.case_name, others)
 
@@ -144,9 +158,17 @@ def diagnose(options: DiagnoseOptions, progress: Progress = silent) -> Run:
 def _described(run: Run, case: KernelCase, diagnosis: Diagnosis, numbered: Numbered) -> Run:
     """`run` with the diagnosis of the original file in it."""
     found, refuted = findings(diagnosis, case.source, case.path, numbered)
-    return msgspec.structs.replace(run, levels=diagnosis.levels, findings=found, refuted=refuted, unavailable=diagnosis.unavailable,
-                                   limit=diagnosis.view.limit, evidence=numbered.evidence, rewrites=numbered.rewrites,
-                                   errors=diagnosis.errors)  # fmt: skip
+    return msgspec.structs.replace(
+        run,
+        levels=diagnosis.levels,
+        findings=found,
+        refuted=refuted,
+        unavailable=diagnosis.unavailable,
+        limit=diagnosis.view.limit,
+        evidence=numbered.evidence,
+        rewrites=numbered.rewrites,
+        errors=diagnosis.errors,
+    )
 
 
 class _Node(msgspec.Struct):
@@ -212,8 +234,12 @@ def _check_original(session: Session) -> tuple[Unavailable, ...]:
     request = _request(session, session.case.source, session.case.source)
     verdict = judge(msgspec.structs.replace(request, baseline_only=True), session.workers)
     strays = [(c.case, note) for c in verdict.checks for note in c.detail.split("; ") if "out of bounds" in note]
-    return tuple(Unavailable(what=f"proof that the original stays within its memory (case {case})", reason=note,
-                             remedy="mask the lanes beyond the end") for case, note in strays)  # fmt: skip
+    return tuple(
+        Unavailable(
+            what=f"proof that the original stays within its memory (case {case})", reason=note, remedy="mask the lanes beyond the end"
+        )
+        for case, note in strays
+    )
 
 
 def _proposals(
@@ -229,8 +255,16 @@ def _proposals(
     return out
 
 
-def _best_of(session: Session, options: OptimizeOptions, parent: _Node, proposals: list[Proposal], rounds: list[Round], tried: set[str],
-             began: float, progress: Progress) -> _Node | None:  # fmt: skip
+def _best_of(
+    session: Session,
+    options: OptimizeOptions,
+    parent: _Node,
+    proposals: list[Proposal],
+    rounds: list[Round],
+    tried: set[str],
+    began: float,
+    progress: Progress,
+) -> _Node | None:
     """Judge proposals against the parent until one is accepted, then its alternatives; the best accepted one, or None.
 
     Without a device the first that keeps the semantics is taken as a step, unmeasured, once per finding.
@@ -248,10 +282,22 @@ def _best_of(session: Session, options: OptimizeOptions, parent: _Node, proposal
         progress(f"judging {proposal.candidate.title}", position, len(proposals))
         started = time.monotonic()
         verdict = _judged(session, options, parent.candidate.source, proposal, SCREEN_BUDGET_S)
-        rounds.append(Round(round=len(rounds) + 1, parent=parent.round, hypothesis=proposal.hypothesis, rewrite=proposal.candidate.rewrite or
-                            proposal.candidate.title, verdict=verdict.outcome, evidence=proposal.evidence, reason=verdict.reason,
-                            speedup=verdict.speedup, prediction=proposal.prediction, observed=verdict.observed, details=verdict,
-                            seconds=round(time.monotonic() - started, 3)))  # fmt: skip
+        rounds.append(
+            Round(
+                round=len(rounds) + 1,
+                parent=parent.round,
+                hypothesis=proposal.hypothesis,
+                rewrite=proposal.candidate.rewrite or proposal.candidate.title,
+                verdict=verdict.outcome,
+                evidence=proposal.evidence,
+                reason=verdict.reason,
+                speedup=verdict.speedup,
+                prediction=proposal.prediction,
+                observed=verdict.observed,
+                details=verdict,
+                seconds=round(time.monotonic() - started, 3),
+            )
+        )
         unmeasured = not verdict.measured and verdict.outcome == "inconclusive" and verdict.correct
         if verdict.outcome == "accepted" or unmeasured:
             gain = parent.gain * (verdict.speedup.mid if verdict.speedup else 1.0)
@@ -269,9 +315,13 @@ def _request(session: Session, original: str, candidate: str) -> JudgeRequest:
 
 def _judged(session: Session, options: OptimizeOptions, original: str, proposal: Proposal, budget_s: float) -> Verdict:
     request = msgspec.structs.replace(
-        _request(session, original, proposal.candidate.source), threshold=options.threshold - 1.0, allow_numerics=options.allow_numerics,
-        applicability=proposal.applicability, per_case_budget_s=budget_s, compile_cost=proposal.rule in COMPILE_COST_RULES,
-    )  # fmt: skip
+        _request(session, original, proposal.candidate.source),
+        threshold=options.threshold - 1.0,
+        allow_numerics=options.allow_numerics,
+        applicability=proposal.applicability,
+        per_case_budget_s=budget_s,
+        compile_cost=proposal.rule in COMPILE_COST_RULES,
+    )
     return judge(request, session.workers)
 
 
@@ -285,12 +335,21 @@ def _settled(session: Session, options: OptimizeOptions, run: Run, original: Can
     proposal = Proposal(candidate=best.candidate, hypothesis="all accepted changes together", rule="HST102" if cold else "")
     verdict = _judged(session, options, original.source, proposal, FINAL_BUDGET_S)
     number = len(run.rounds) + 1
-    last = Round(round=number, parent=0, hypothesis=proposal.hypothesis, rewrite="final", verdict=verdict.outcome, reason=verdict.reason,
-                 speedup=verdict.speedup, details=verdict)  # fmt: skip
+    last = Round(
+        round=number,
+        parent=0,
+        hypothesis=proposal.hypothesis,
+        rewrite="final",
+        verdict=verdict.outcome,
+        reason=verdict.reason,
+        speedup=verdict.speedup,
+        details=verdict,
+    )
     keep = verdict.outcome == "accepted" or (not verdict.measured and verdict.outcome == "inconclusive" and verdict.correct)
     source = best.candidate.source if keep else ""
-    return msgspec.structs.replace(run, rounds=(*run.rounds, last), best=source,
-                                   best_diff=unified(original.source, source, run.path) if source else "")  # fmt: skip
+    return msgspec.structs.replace(
+        run, rounds=(*run.rounds, last), best=source, best_diff=unified(original.source, source, run.path) if source else ""
+    )
 
 
 def _graded(run: Run) -> tuple[Finding, ...]:
@@ -305,8 +364,14 @@ def verify(options: VerifyOptions, progress: Progress = silent) -> Run:
     """Judge NEW against OLD, wherever NEW came from. The verdict is the run's only round."""
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        old = DiagnoseOptions(target_file=options.old, case_file=options.case_file, case=options.case, target=options.target,
-                              device=options.device, home=options.home)  # fmt: skip
+        old = DiagnoseOptions(
+            target_file=options.old,
+            case_file=options.case_file,
+            case=options.case,
+            target=options.target,
+            device=options.device,
+            home=options.home,
+        )
         session = Session(old, stack)
         run = session.start("verify")
         new = Path(options.new)
@@ -314,15 +379,32 @@ def verify(options: VerifyOptions, progress: Progress = silent) -> Run:
             raise UsageError("no such file", where=options.new, remedy="give the path of the rewritten file")
         text = read_source(str(new))
         progress("judging", 0, 1)
-        request = msgspec.structs.replace(_request(session, session.case.source, text), threshold=options.threshold - 1.0,
-                                          allow_numerics=options.allow_numerics, per_case_budget_s=FINAL_BUDGET_S,
-                                          compile_cost=options.first_call)  # fmt: skip
+        request = msgspec.structs.replace(
+            _request(session, session.case.source, text),
+            threshold=options.threshold - 1.0,
+            allow_numerics=options.allow_numerics,
+            per_case_budget_s=FINAL_BUDGET_S,
+            compile_cost=options.first_call,
+        )
         verdict = judge(request, session.workers)
-        entry = Round(round=1, parent=0, hypothesis=f"{new.name} is faster and correct", rewrite=options.new, verdict=verdict.outcome,
-                      reason=verdict.reason, speedup=verdict.speedup, details=verdict)  # fmt: skip
+        entry = Round(
+            round=1,
+            parent=0,
+            hypothesis=f"{new.name} is faster and correct",
+            rewrite=options.new,
+            verdict=verdict.outcome,
+            reason=verdict.reason,
+            speedup=verdict.speedup,
+            details=verdict,
+        )
         best = text if verdict.outcome == "accepted" else ""
-        run = msgspec.structs.replace(run, rounds=(entry,), best=best, best_diff=unified(session.case.source, text, run.path),
-                                      seconds=round(time.monotonic() - began, 3))  # fmt: skip
+        run = msgspec.structs.replace(
+            run,
+            rounds=(entry,),
+            best=best,
+            best_diff=unified(session.case.source, text, run.path),
+            seconds=round(time.monotonic() - began, 3),
+        )
         session.store.save_run(run)
         return run
 

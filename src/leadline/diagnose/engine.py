@@ -34,8 +34,16 @@ class Diagnosis(Record, frozen=True):
 class Engine:
     """One diagnosis of one case. `deepest` is 1 to 4; `auto` stops as soon as the three tests hold."""
 
-    def __init__(self, gather: Gatherer, rules: Sequence[Rule], *, target: str, auto: bool = True, deepest: int = 4,
-                 progress: Progress = lambda *_: None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        gather: Gatherer,
+        rules: Sequence[Rule],
+        *,
+        target: str,
+        auto: bool = True,
+        deepest: int = 4,
+        progress: Progress = lambda *_: None,
+    ) -> None:
         family = target.split(":", 1)[0]
         self.gather, self.target, self.auto, self.deepest, self.progress = gather, target, auto, deepest, progress
         self.rules = [r for r in rules if family in r.targets]
@@ -59,25 +67,43 @@ class Engine:
             last = level == self.deepest
             if last and not all(passed):
                 why = f"inconclusive: {why}" if level == 4 else f"stopped at level {level} as asked: {why}"
-            self.levels.append(Level(level=level, located=passed[0], narrowed=passed[1], explained=passed[2], why_deeper=why,
-                                     seconds=round(time.monotonic() - started, 3)))  # fmt: skip
+            self.levels.append(
+                Level(
+                    level=level,
+                    located=passed[0],
+                    narrowed=passed[1],
+                    explained=passed[2],
+                    why_deeper=why,
+                    seconds=round(time.monotonic() - started, 3),
+                )
+            )
             if self.auto and all(passed):
                 break
         order = ranked(list(self.hypotheses.values()))
-        return Diagnosis(view=view, hypotheses=tuple(order), refuted=tuple(h for h in self.hypotheses.values() if h.refuted),
-                         unavailable=tuple(self.unavailable), levels=tuple(self.levels), rewrites=self._rewrites(view, order),
-                         errors=tuple(self.errors))  # fmt: skip
+        return Diagnosis(
+            view=view,
+            hypotheses=tuple(order),
+            refuted=tuple(h for h in self.hypotheses.values() if h.refuted),
+            unavailable=tuple(self.unavailable),
+            levels=tuple(self.levels),
+            rewrites=self._rewrites(view, order),
+            errors=tuple(self.errors),
+        )
 
     # -- levels -------------------------------------------------------------------------------------------------------
 
     def _first(self, case_name: str, others: Sequence[str]) -> View:
         trace = self.gather.trace(case_name)
         if not trace.launches:
-            raise KernelError("launch starts no Triton kernel", where=f"{self.gather.source(trace).path}, case {case_name}",
-                              remedy="name a case whose launch runs one")  # fmt: skip
+            raise KernelError(
+                "launch starts no Triton kernel",
+                where=f"{self.gather.source(trace).path}, case {case_name}",
+                remedy="name a case whose launch runs one",
+            )
         if trace.fallback:
-            self.unavailable.append(Unavailable(what=f"full-size launch of {case_name}", reason=trace.fallback,
-                                                remedy="shapes of a small case stand in"))  # fmt: skip
+            self.unavailable.append(
+                Unavailable(what=f"full-size launch of {case_name}", reason=trace.fallback, remedy="shapes of a small case stand in")
+            )
         samples = self.gather.samples(trace.launches)
         if isinstance(samples, Unavailable):
             self.unavailable.append(samples)
@@ -93,9 +119,16 @@ class Engine:
                 rest.append(self.gather.trace(name))
             except KernelError as error:
                 self.unavailable.append(Unavailable(what=f"launches of case {name}", reason=str(error)))
-        return View(source=self.gather.source(trace), target=self.target, trace=trace, others=tuple(rest), samples=sampled,
-                    costs={i: c for i, c in costs.items() if i in kept}, limit=self.gather.limit(trace, sampled),
-                    ceilings=self.gather.ceilings())  # fmt: skip
+        return View(
+            source=self.gather.source(trace),
+            target=self.target,
+            trace=trace,
+            others=tuple(rest),
+            samples=sampled,
+            costs={i: c for i, c in costs.items() if i in kept},
+            limit=self.gather.limit(trace, sampled),
+            ceilings=self.gather.ceilings(),
+        )
 
     def _second(self, view: View) -> View:
         assert view.trace is not None
@@ -119,9 +152,11 @@ class Engine:
                 compiled[index] = answer
                 if answer.error:
                     launch = next(x for x in chosen if x.index == index)
-                    raise KernelError(f"kernel {launch.kernel} does not compile for {self.target}: {answer.error}",
-                                      where=f"{launch.kernel_file}:{answer.error_line or launch.kernel_line}",
-                                      remedy="mend the kernel first")  # fmt: skip
+                    raise KernelError(
+                        f"kernel {launch.kernel} does not compile for {self.target}: {answer.error}",
+                        where=f"{launch.kernel_file}:{answer.error_line or launch.kernel_line}",
+                        remedy="mend the kernel first",
+                    )
         return msgspec.structs.replace(view, compiled=compiled)
 
     def _fourth(self, view: View) -> View:
@@ -135,8 +170,13 @@ class Engine:
                 self.unavailable.append(answer)
                 continue
             if not answer.debug_channel:
-                self.unavailable.append(Unavailable(what="the passes' own debug output", reason="this build of triton has none",
-                                                    remedy="remarks and signatures are used instead"))  # fmt: skip
+                self.unavailable.append(
+                    Unavailable(
+                        what="the passes' own debug output",
+                        reason="this build of triton has none",
+                        remedy="remarks and signatures are used instead",
+                    )
+                )
             messages[launch.index], steps[launch.index] = answer.messages, answer.steps
         return msgspec.structs.replace(view, messages=messages, steps=steps)
 

@@ -40,16 +40,33 @@ def findings(diagnosis: Diagnosis, original: str, path: str, numbered: Numbered)
     for h in diagnosis.hypotheses:
         name = f"{h.rule}:{h.key}"
         rewrites = tuple(numbered.add_rewrite(r, original, path) for r in diagnosis.rewrites.get(name, ()))
-        out.append(Finding(
-            rule=h.rule, cause=h.cause, grade=h.grade, file=h.span.file, line=h.span.line, column=h.span.column, end_line=h.span.end_line,
-            end_column=h.span.end_column, summary=h.claim, estimate=h.estimate, kernel=h.kernel, launch=h.launch, key=h.key,
-            why=" ".join(h.notes), evidence=tuple(numbered.add(f) for f in h.facts if not isinstance(f, Unavailable)),
-            against=tuple(numbered.add(f) for f in h.counter if not isinstance(f, Unavailable)), rewrite=rewrites[0] if rewrites else "",
-            rewrites=rewrites, consequences=tuple(c for c in h.root_of if c in names),
-        ))  # fmt: skip
+        out.append(
+            Finding(
+                rule=h.rule,
+                cause=h.cause,
+                grade=h.grade,
+                file=h.span.file,
+                line=h.span.line,
+                column=h.span.column,
+                end_line=h.span.end_line,
+                end_column=h.span.end_column,
+                summary=h.claim,
+                estimate=h.estimate,
+                kernel=h.kernel,
+                launch=h.launch,
+                key=h.key,
+                why=" ".join(h.notes),
+                evidence=tuple(numbered.add(f) for f in h.facts if not isinstance(f, Unavailable)),
+                against=tuple(numbered.add(f) for f in h.counter if not isinstance(f, Unavailable)),
+                rewrite=rewrites[0] if rewrites else "",
+                rewrites=rewrites,
+                consequences=tuple(c for c in h.root_of if c in names),
+            )
+        )
     refuted = tuple(
-        msgspec.structs.replace(h, evidence=tuple(numbered.add(f) for f in h.facts), against=tuple(numbered.add(f) for f in h.counter),
-                                facts=(), counter=())
+        msgspec.structs.replace(
+            h, evidence=tuple(numbered.add(f) for f in h.facts), against=tuple(numbered.add(f) for f in h.counter), facts=(), counter=()
+        )
         for h in diagnosis.refuted
-    )  # fmt: skip
+    )
     return tuple(out), refuted

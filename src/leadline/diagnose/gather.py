@@ -131,8 +131,11 @@ class LiveGatherer:
         except (WorkerDied, WorkerTimeout) as error:
             # Ours only reads and records; what ends or hangs the process is the user's make_inputs or launch.
             ended = f"made no answer within {TRACE_TIMEOUT_S:g} s" if isinstance(error, WorkerTimeout) else "ended the process"
-            raise KernelError(f"make_inputs or launch of case {case_name} {ended}", where=error.where or self.case.path,
-                              remedy="make launch(**make_inputs(...)) return on its own first") from None  # fmt: skip
+            raise KernelError(
+                f"make_inputs or launch of case {case_name} {ended}",
+                where=error.where or self.case.path,
+                remedy="make launch(**make_inputs(...)) return on its own first",
+            ) from None
 
     def _wake(self) -> None:
         try:

@@ -104,9 +104,17 @@ class RecordingGatherer:
         calm = {i: msgspec.structs.replace(e, seconds=0.0) for i, e in self._explained.items()}
         version = next((c.triton for c in slim.values()), "")
         return Recording(
-            case=self.case, target=self.target, ceilings=self.ceilings(), triton=version, traces=self._traces, samples=self._samples,
-            compiled=slim, explained=calm, probes=self._probes, profile=self._profile,
-        )  # fmt: skip
+            case=self.case,
+            target=self.target,
+            ceilings=self.ceilings(),
+            triton=version,
+            traces=self._traces,
+            samples=self._samples,
+            compiled=slim,
+            explained=calm,
+            probes=self._probes,
+            profile=self._profile,
+        )
 
 
 class ReplayGatherer:

@@ -17,8 +17,22 @@ class RulesProposer:
                 rewrite = rewrites[name]
                 if rewrite.source == parent.source:
                     continue
-                candidate = Candidate(id=content_hash(rewrite.source), source=rewrite.source, proposer=self.name, rewrite=name,
-                                      parent=parent.id, title=rewrite.title)  # fmt: skip
-                yield Proposal(candidate=candidate, hypothesis=finding.summary, evidence=finding.evidence, prediction=rewrite.prediction,
-                               applicability=rewrite.applicability, group=f"{finding.rule}:{finding.key}", signature=rewrite.signature,
-                               expect=rewrite.expect, rule=finding.rule)  # fmt: skip
+                candidate = Candidate(
+                    id=content_hash(rewrite.source),
+                    source=rewrite.source,
+                    proposer=self.name,
+                    rewrite=name,
+                    parent=parent.id,
+                    title=rewrite.title,
+                )
+                yield Proposal(
+                    candidate=candidate,
+                    hypothesis=finding.summary,
+                    evidence=finding.evidence,
+                    prediction=rewrite.prediction,
+                    applicability=rewrite.applicability,
+                    group=f"{finding.rule}:{finding.key}",
+                    signature=rewrite.signature,
+                    expect=rewrite.expect,
+                    rule=finding.rule,
+                )

@@ -33,16 +33,17 @@ class SearchProposer:
                     if option:
                         file.set_launch_option(site.line, name, str(value))
                     else:
-                        _move_grid(file, site, _literal(site.arguments.get(name)), value)
-                        file.set_launch_argument(site.line, name, str(value))
+                        file.resize_block(site.line, name, value)
                     text = file.apply()
                 except ValueError:
                     continue
                 title = f"{site.kernel}: {name}={value}"
                 yield Proposal(
                     candidate=Candidate(id=content_hash(text), source=text, proposer=self.name, parent=parent.id, title=title),
-                    hypothesis=f"{title} is faster on this device", group=f"search:{site.line}", rule="",
-                )  # fmt: skip
+                    hypothesis=f"{title} is faster on this device",
+                    group=f"search:{site.line}",
+                    rule="",
+                )
 
 
 def _literal(text: str | None) -> int | None:
@@ -51,17 +52,6 @@ def _literal(text: str | None) -> int | None:
     except (ValueError, SyntaxError):
         return None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _move_grid(file: SourceFile, site: LaunchSite, old: int | None, new: int) -> None:
-    """Replace the literal `old` by `new` in every axis of the grid that names it."""
-    for axis, text in enumerate(site.grid_axes):
-        tree = ast.parse(text, mode="eval")
-        hits = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == old and not isinstance(n.value, bool)]
-        if old is not None and hits:
-            for node in hits:
-                node.value = new
-            file.set_grid_axis(site.line, axis, ast.unparse(tree))
 
 
 def _option_changes(site: LaunchSite, has_dot: bool) -> list[tuple[str, int, bool]]:

@@ -175,18 +175,47 @@ class Rule:
 
     # -- making records ---------------------------------------------------------------------------------------------
 
-    def hypothesis(self, view: View, launch: Launch | None, *, line: int, claim: str, low: float, high: float, kernel: str = "", key: str = "",
-                   file: str = "", column: int = 0, end_line: int = 0, end_column: int = 0, facts: Iterable[Evidence] = (),
-                   grade: str = "suspected", prediction: str = "", sufficient_level: int = 3, notes: Iterable[str] = ()) -> Hypothesis:  # fmt: skip
+    def hypothesis(
+        self,
+        view: View,
+        launch: Launch | None,
+        *,
+        line: int,
+        claim: str,
+        low: float,
+        high: float,
+        kernel: str = "",
+        key: str = "",
+        file: str = "",
+        column: int = 0,
+        end_line: int = 0,
+        end_column: int = 0,
+        facts: Iterable[Evidence] = (),
+        grade: str = "suspected",
+        prediction: str = "",
+        sufficient_level: int = 3,
+        notes: Iterable[str] = (),
+    ) -> Hypothesis:
         """A hypothesis of this rule. `low` and `high` are speedups of the launch (of the whole case when `launch` is None); they are
         weighed by the launch's share of the case's time here, once, by Amdahl's law."""
         where = file or (launch.kernel_file if launch else view.source.path)
         share = view.share(launch.index) if launch else 1.0
         estimate = Estimate(kind="local" if launch and share < 0.999 else "global", low=amdahl(low, share), high=amdahl(high, share))
-        return Hypothesis(rule=self.code, cause=self.cause, claim=claim, span=Span(file=where, line=line, column=column, end_line=end_line or line,
-                          end_column=end_column), estimate=estimate, kernel=kernel or (launch.kernel if launch else ""),
-                          launch=launch.index if launch else -1, key=key or f"{where.rsplit('/', 1)[-1]}:{line}", facts=tuple(facts), grade=grade,
-                          prediction=prediction, sufficient_level=sufficient_level, notes=tuple(notes))  # fmt: skip
+        return Hypothesis(
+            rule=self.code,
+            cause=self.cause,
+            claim=claim,
+            span=Span(file=where, line=line, column=column, end_line=end_line or line, end_column=end_column),
+            estimate=estimate,
+            kernel=kernel or (launch.kernel if launch else ""),
+            launch=launch.index if launch else -1,
+            key=key or f"{where.rsplit('/', 1)[-1]}:{line}",
+            facts=tuple(facts),
+            grade=grade,
+            prediction=prediction,
+            sufficient_level=sufficient_level,
+            notes=tuple(notes),
+        )
 
 
 def amdahl(speedup: float, share: float) -> float:

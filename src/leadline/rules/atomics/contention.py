@@ -50,11 +50,23 @@ class AtomicsContention(Rule):
             low, high = inflated(view, launch, spent)
             access, axes = hits[0]
             programs = launch.grid[axes[0]]
-            yield self.hypothesis(view, launch, line=access.line, column=access.column, end_line=access.end_line, end_column=access.end_column,
-                                  low=low, high=high, claim=f"{programs} programs update the same addresses atomically",
-                                  prediction="the atomics disappear", grade="observed" if view.samples.get(launch.index) else "suspected",
-                                  facts=[*[seen(a.text, launch.kernel_file, a.line) for a, _ in hits[:3]],
-                                         metric("atomic traffic", spent, "us", launch, access.line)])  # fmt: skip
+            yield self.hypothesis(
+                view,
+                launch,
+                line=access.line,
+                column=access.column,
+                end_line=access.end_line,
+                end_column=access.end_column,
+                low=low,
+                high=high,
+                claim=f"{programs} programs update the same addresses atomically",
+                prediction="the atomics disappear",
+                grade="observed" if view.samples.get(launch.index) else "suspected",
+                facts=[
+                    *[seen(a.text, launch.kernel_file, a.line) for a, _ in hits[:3]],
+                    metric("atomic traffic", spent, "us", launch, access.line),
+                ],
+            )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -65,8 +77,14 @@ class AtomicsContention(Rule):
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
         for made in list(self.rewrite(view, hypothesis))[:1]:
-            yield Probe(claim="sums kept by the program need no atomics", grants=(SourceEdit(text=made.source, label="sums kept in registers"),),
-                        signature="ttgir.atomic_rmw", expect="zero", stage="ttgir", launch=hypothesis.launch)  # fmt: skip
+            yield Probe(
+                claim="sums kept by the program need no atomics",
+                grants=(SourceEdit(text=made.source, label="sums kept in registers"),),
+                signature="ttgir.atomic_rmw",
+                expect="zero",
+                stage="ttgir",
+                launch=hypothesis.launch,
+            )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -81,10 +99,17 @@ class AtomicsContention(Rule):
         for per_sm in PROGRAMS_PER_SM:
             new = privatised(view.text(view.source.path), kernel, atomics, sites[0], wrapper.assignments, view.sms * per_sm)
             if new:
-                yield Rewrite(id="", rule=self.code, title=f"keep the sums in registers ({per_sm} programs per multiprocessor)", source=new,
-                              precondition="the outputs start at zero and are not read; the axis only numbers rows",
-                              prediction="no atomics are left", signature="ttgir.atomic_rmw", expect="zero",
-                              choices={"programs": view.sms * per_sm})  # fmt: skip
+                yield Rewrite(
+                    id="",
+                    rule=self.code,
+                    title=f"keep the sums in registers ({per_sm} programs per multiprocessor)",
+                    source=new,
+                    precondition="the outputs start at zero and are not read; the axis only numbers rows",
+                    prediction="no atomics are left",
+                    signature="ttgir.atomic_rmw",
+                    expect="zero",
+                    choices={"programs": view.sms * per_sm},
+                )
 
 
 def privatised(text: str, kernel: KernelFacts, atomics: list[Access], site: LaunchSite, assignments: dict[str, str], programs: int) -> str:
@@ -159,8 +184,12 @@ def _body(text: str, function: ast.FunctionDef, program: ast.Call, kernel: Kerne
                 return None
             head.append(segment)
     indent = " " * function.body[0].col_offset
-    return (textwrap.indent("".join(head), indent) + f"{indent}for {counter} in range(tl.program_id(0), ROW_COUNT, tl.num_programs(0)):\n"
-            + textwrap.indent("".join(loop), indent + "    ") + textwrap.indent("".join(tail), indent))  # fmt: skip
+    return (
+        textwrap.indent("".join(head), indent)
+        + f"{indent}for {counter} in range(tl.program_id(0), ROW_COUNT, tl.num_programs(0)):\n"
+        + textwrap.indent("".join(loop), indent + "    ")
+        + textwrap.indent("".join(tail), indent)
+    )
 
 
 def _rebased(pointer: str, base: str, place: str) -> str | None:
@@ -177,8 +206,10 @@ def _rebased(pointer: str, base: str, place: str) -> str | None:
 
 
 def _has_effect(node: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Call) and ast.unparse(n.func).rsplit(".", 1)[-1].startswith(("store", "atomic", "debug", "device_"))
-               for n in ast.walk(node))  # fmt: skip
+    return any(
+        isinstance(n, ast.Call) and ast.unparse(n.func).rsplit(".", 1)[-1].startswith(("store", "atomic", "debug", "device_"))
+        for n in ast.walk(node)
+    )
 
 
 _SUM_KERNEL = """
@@ -196,8 +227,16 @@ def {name}(partial_ptr, out_ptr, rows, size, BLOCK: tl.constexpr):
 """
 
 
-def _host(text: str, shift: int, function: ast.FunctionDef, kernel: KernelFacts, atomics: list[Access], site: LaunchSite,
-          hosts: dict[str, str], programs: int) -> str:  # fmt: skip
+def _host(
+    text: str,
+    shift: int,
+    function: ast.FunctionDef,
+    kernel: KernelFacts,
+    atomics: list[Access],
+    site: LaunchSite,
+    hosts: dict[str, str],
+    programs: int,
+) -> str:
     """The wrapper's side: partial buffers, the smaller grid, the second kernel."""
     file = SourceFile(text)
     moved = shift if site.line > (function.end_lineno or 0) else 0
@@ -259,9 +298,11 @@ def make_inputs(*, device, seed, m, n):
     return dict(dy=f(m, n), x=f(m, n), w=f(n))
 """
 
-_CLEAN = _CASE.replace("    tl.atomic_add(dw_ptr + cols, dy * x, mask=keep)\n", "    tl.store(dw_ptr + row * N + cols, dy * x, mask=keep)\n").replace(
-    "dw = torch.zeros(n, device=x.device, dtype=torch.float32)", "dw = torch.empty(m, n, device=x.device, dtype=torch.float32)").replace(
-    "(dy.double() * x.double()).sum(0).float()", "dy * x")  # fmt: skip
+_CLEAN = (
+    _CASE.replace("    tl.atomic_add(dw_ptr + cols, dy * x, mask=keep)\n", "    tl.store(dw_ptr + row * N + cols, dy * x, mask=keep)\n")
+    .replace("dw = torch.zeros(n, device=x.device, dtype=torch.float32)", "dw = torch.empty(m, n, device=x.device, dtype=torch.float32)")
+    .replace("(dy.double() * x.double()).sum(0).float()", "dy * x")
+)
 
 AtomicsContention.examples = (
     Example(title="a weight gradient added by every row", line=18, grade="confirmed", before=_CASE),

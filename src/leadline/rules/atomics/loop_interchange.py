@@ -42,12 +42,19 @@ class AtomicsLayout(Rule):
                     continue
                 spent = atomic_us(view, launch, access)
                 low, high = inflated(view, launch, spent)
-                yield self.hypothesis(view, launch, line=access.line, column=access.column, end_line=access.end_line,
-                                      end_column=access.end_column, low=low, high=high,
-                                      claim=f"every program on axis {axes[0]} adds the whole output atomically, tile by tile",
-                                      prediction="one addition per output element is left, outside the loop",
-                                      facts=[seen(access.text, launch.kernel_file, access.line),
-                                             metric("atomic traffic", spent, "us", launch, access.line)])  # fmt: skip
+                yield self.hypothesis(
+                    view,
+                    launch,
+                    line=access.line,
+                    column=access.column,
+                    end_line=access.end_line,
+                    end_column=access.end_column,
+                    low=low,
+                    high=high,
+                    claim=f"every program on axis {axes[0]} adds the whole output atomically, tile by tile",
+                    prediction="one addition per output element is left, outside the loop",
+                    facts=[seen(access.text, launch.kernel_file, access.line), metric("atomic traffic", spent, "us", launch, access.line)],
+                )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -58,14 +65,28 @@ class AtomicsLayout(Rule):
         if not hit:
             return hypothesis
         converted = compiled.counters.get("convert_layout", 0)
-        return raised(hypothesis, "located", located("ttgir", f"{hit[0].name}, {converted} layout conversions in the kernel", launch, hit[0].line,
-                                                     compiled.counters.get("atomic", 0)))  # fmt: skip
+        return raised(
+            hypothesis,
+            "located",
+            located(
+                "ttgir",
+                f"{hit[0].name}, {converted} layout conversions in the kernel",
+                launch,
+                hit[0].line,
+                compiled.counters.get("atomic", 0),
+            ),
+        )
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
         for made in list(self.rewrite(view, hypothesis))[:1]:
-            yield Probe(claim="a program that owns its output needs no atomics in the loop", stage="ttgir", signature="loop.atomic",
-                        grants=(SourceEdit(text=made.source, label="loop and program axis exchanged"),), expect="decrease",
-                        launch=hypothesis.launch)  # fmt: skip
+            yield Probe(
+                claim="a program that owns its output needs no atomics in the loop",
+                stage="ttgir",
+                signature="loop.atomic",
+                grants=(SourceEdit(text=made.source, label="loop and program axis exchanged"),),
+                expect="decrease",
+                launch=hypothesis.launch,
+            )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -80,9 +101,17 @@ class AtomicsLayout(Rule):
         axes = contended(view, launch, access)
         new = exchanged(view.text(view.source.path), kernel, access, axes[0], sites[0]) if axes else ""
         if new:
-            yield Rewrite(id="", rule=self.code, title="own the output tile, loop over the program axis", source=new,
-                          precondition="one loop, no other side effect, the output is not read", applicability="safe",
-                          prediction="no atomics in the loop", signature="loop.atomic", expect="decrease")  # fmt: skip
+            yield Rewrite(
+                id="",
+                rule=self.code,
+                title="own the output tile, loop over the program axis",
+                source=new,
+                precondition="one loop, no other side effect, the output is not read",
+                applicability="safe",
+                prediction="no atomics in the loop",
+                signature="loop.atomic",
+                expect="decrease",
+            )
 
 
 def exchanged(text: str, kernel: KernelFacts, access: Access, axis: int, site: LaunchSite) -> str:
@@ -106,8 +135,11 @@ def exchanged(text: str, kernel: KernelFacts, access: Access, axis: int, site: L
     start, stop, step = ("0", bounds[0], "1") if len(bounds) == 1 else (bounds[0], bounds[1], bounds[2] if len(bounds) > 2 else "1")
     if len(site.grid_axes) <= axis or not _constant_bounds(kernel, (start, stop, step), site):
         return ""
-    program = [n for n in ast.walk(function) if isinstance(n, ast.Call) and ast.unparse(n).replace(" ", "") in (
-        f"tl.program_id({axis})", f"tl.program_id(axis={axis})")]  # fmt: skip
+    program = [
+        n
+        for n in ast.walk(function)
+        if isinstance(n, ast.Call) and ast.unparse(n).replace(" ", "") in (f"tl.program_id({axis})", f"tl.program_id(axis={axis})")
+    ]
     if len(program) != 1:
         return ""
     shape = tile_shape(kernel, access)
@@ -124,8 +156,20 @@ def _constant_bounds(kernel: KernelFacts, bounds: tuple[str, str, str], site: La
     return names <= parameters and names <= set(site.arguments)
 
 
-def _assemble(text: str, function: ast.FunctionDef, loop: ast.For, last: ast.stmt, program: ast.Call, kernel: KernelFacts, access: Access,
-              axis: int, site: LaunchSite, bounds: tuple[str, str, str], shape: str, value: str) -> str:  # fmt: skip
+def _assemble(
+    text: str,
+    function: ast.FunctionDef,
+    loop: ast.For,
+    last: ast.stmt,
+    program: ast.Call,
+    kernel: KernelFacts,
+    access: Access,
+    axis: int,
+    site: LaunchSite,
+    bounds: tuple[str, str, str],
+    shape: str,
+    value: str,
+) -> str:
     start, stop, step = bounds
     target = loop.target.id if isinstance(loop.target, ast.Name) else ""
     taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)} | {a.arg for a in function.args.args}
@@ -163,9 +207,11 @@ def _assemble(text: str, function: ast.FunctionDef, loop: ast.For, last: ast.stm
     indent = " " * function.body[0].col_offset
     first = function.body[0] if not _is_docstring(function.body[0]) else function.body[1]
     new_body = (
-        textwrap.indent("".join(head), indent) + f"{indent}for {tile} in range(0, {tiles}):\n" + textwrap.indent("".join(body), indent + "    ")
+        textwrap.indent("".join(head), indent)
+        + f"{indent}for {tile} in range(0, {tiles}):\n"
+        + textwrap.indent("".join(body), indent + "    ")
         + textwrap.indent("".join(tail), indent)
-    )  # fmt: skip
+    )
     kernel_text = "".join([*lines[: first.lineno - 1], new_body, *lines[function.end_lineno or 0 :]])
     # The body was replaced as lines, so the launch is edited on the new text.
     file = SourceFile(kernel_text)
@@ -173,8 +219,13 @@ def _assemble(text: str, function: ast.FunctionDef, loop: ast.For, last: ast.stm
     shift = kernel_text.count("\n") - text.count("\n")
     line = site.line + (shift if site.line > (function.end_lineno or 0) else 0)
     host = {p: site.arguments[p] for p in site.arguments}
-    file.set_grid_axis(line, axis, f"triton.cdiv({_host(stop, host)} - {_host(start, host)}, {_host(step, host)})" if start != "0" else
-                       f"triton.cdiv({_host(stop, host)}, {_host(step, host)})")  # fmt: skip
+    file.set_grid_axis(
+        line,
+        axis,
+        f"triton.cdiv({_host(stop, host)} - {_host(start, host)}, {_host(step, host)})"
+        if start != "0"
+        else f"triton.cdiv({_host(stop, host)}, {_host(step, host)})",
+    )
     return file.apply()
 
 
@@ -261,4 +312,4 @@ def _case(body: str, extra: str, grid: str, argument: str) -> str:
 AtomicsLayout.examples = (
     Example(title="programs walk over the output", line=19, grade="confirmed", before=_case(_BODY_BEFORE, "", "n // 64", "")),
     Example(title="programs own the output", before=_case(_BODY_AFTER, ", TILES", "triton.cdiv(m, 64)", ", n // 64")),
-)  # fmt: skip
+)

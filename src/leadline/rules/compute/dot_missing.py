@@ -113,11 +113,20 @@ class DotMissing(Rule):
                     continue
                 # A product in registers costs a multiply, an add and the shuffles of the sum per element; a dot at full float32
                 # precision reuses each operand a tile's width, and matrix units do far better on 16-bit operands.
-                yield self.hypothesis(view, launch, line=operation.line, column=operation.column, end_line=operation.end_line,
-                                      end_column=operation.end_column, low=1.6, high=4.0, sufficient_level=3,
-                                      claim=f"a matrix product is written as a broadcast, a multiplication and a sum: {operation.text}",
-                                      prediction="tl.dot in its place reads both operands through shared memory",
-                                      facts=[seen(f"{hit[1]} is summed over its shared axis", launch.kernel_file, operation.line)])  # fmt: skip
+                yield self.hypothesis(
+                    view,
+                    launch,
+                    line=operation.line,
+                    column=operation.column,
+                    end_line=operation.end_line,
+                    end_column=operation.end_column,
+                    low=1.6,
+                    high=4.0,
+                    sufficient_level=3,
+                    claim=f"a matrix product is written as a broadcast, a multiplication and a sum: {operation.text}",
+                    prediction="tl.dot in its place reads both operands through shared memory",
+                    facts=[seen(f"{hit[1]} is summed over its shared axis", launch.kernel_file, operation.line)],
+                )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         launch = _launch(view, hypothesis)
@@ -136,8 +145,14 @@ class DotMissing(Rule):
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
         for made in list(self.rewrite(view, hypothesis))[:1]:
-            yield Probe(claim="with tl.dot the operands come through shared memory", grants=(SourceEdit(text=made.source, label="tl.dot instead of the sum"),),
-                        signature="ttir.tt_dot", expect="increase", stage="ttgir", launch=hypothesis.launch)  # fmt: skip
+            yield Probe(
+                claim="with tl.dot the operands come through shared memory",
+                grants=(SourceEdit(text=made.source, label="tl.dot instead of the sum"),),
+                signature="ttir.tt_dot",
+                expect="increase",
+                stage="ttgir",
+                launch=hypothesis.launch,
+            )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         launch = _launch(view, hypothesis)
@@ -151,10 +166,17 @@ class DotMissing(Rule):
             for precision, applicability in (("ieee", "safe"), ("tf32x3", "changes_numerics")):
                 text = _replaced(view.text(view.source.path), operation, hit[0], precision)
                 if text:
-                    yield Rewrite(id="", rule=self.code, title=f"use tl.dot ({precision})", source=text, applicability=applicability,
-                                  precondition="the product has exactly one shared axis and it is the axis summed",
-                                  prediction="tt.dot appears, the three-dimensional product disappears", signature="ttir.tt_dot",
-                                  expect="increase")  # fmt: skip
+                    yield Rewrite(
+                        id="",
+                        rule=self.code,
+                        title=f"use tl.dot ({precision})",
+                        source=text,
+                        applicability=applicability,
+                        precondition="the product has exactly one shared axis and it is the axis summed",
+                        prediction="tt.dot appears, the three-dimensional product disappears",
+                        signature="ttir.tt_dot",
+                        expect="increase",
+                    )
 
 
 def _launch(view: View, hypothesis: Hypothesis) -> Launch | None:
@@ -172,12 +194,18 @@ def _replaced(text: str, operation: Operation, what: Contraction, precision: str
             elif isinstance(node, ast.Assign) and isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
                 target = ast.unparse(node.targets[0])
                 if (ast.unparse(value.left) == target and _is(value.right, operation)) or (
-                    ast.unparse(value.right) == target and _is(value.left, operation)):  # fmt: skip
+                    ast.unparse(value.right) == target and _is(value.left, operation)
+                ):
                     accumulator = target
             file = SourceFile(text)
             if accumulator:
-                file.replace_expression(node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0,
-                                        f"{accumulator} = {what.dot(accumulator, precision)}")  # fmt: skip
+                file.replace_expression(
+                    node.lineno,
+                    node.col_offset,
+                    node.end_lineno or 0,
+                    node.end_col_offset or 0,
+                    f"{accumulator} = {what.dot(accumulator, precision)}",
+                )
             else:
                 file.replace_expression(operation.line, operation.column, operation.end_line, operation.end_column, what.dot("", precision))
             return file.apply()
@@ -228,8 +256,12 @@ def make_inputs(*, device, seed, m, n, k):
 """
 
 DotMissing.examples = (
-    Example(title="sum of a broadcast product", line=18, grade="located",
-            before=_CASE.replace("{line}", "total += tl.sum(a[:, :, None] * b[None, :, :], 1)"),
-            after=_CASE.replace("{line}", 'total = tl.dot(a, b, total, input_precision="ieee")')),
+    Example(
+        title="sum of a broadcast product",
+        line=18,
+        grade="located",
+        before=_CASE.replace("{line}", "total += tl.sum(a[:, :, None] * b[None, :, :], 1)"),
+        after=_CASE.replace("{line}", 'total = tl.dot(a, b, total, input_precision="ieee")'),
+    ),
     Example(title="a dot already", before=_CASE.replace("{line}", 'total = tl.dot(a, b, total, input_precision="ieee")')),
-)  # fmt: skip
+)

@@ -42,10 +42,19 @@ class DtypePromotion(Rule):
             high = 1.0 / (1.0 - share + share / SLOWDOWN)
             kernel = view.kernel(launch)
             made = [o for o in (kernel.operations if kernel else ()) if o.line == worst and "float64" in o.text]
-            yield self.hypothesis(view, launch, line=worst, low=1.0 + (high - 1) * 0.3, high=high, grade="located",
-                                  claim=f"{lines[worst]} float64 instructions on this line although no tensor is float64",
-                                  facts=[located("sass", "float64 instructions", launch, worst, lines[worst]),
-                                         *[seen(o.text, launch.kernel_file, o.line) for o in made[:1]]])  # fmt: skip
+            yield self.hypothesis(
+                view,
+                launch,
+                line=worst,
+                low=1.0 + (high - 1) * 0.3,
+                high=high,
+                grade="located",
+                claim=f"{lines[worst]} float64 instructions on this line although no tensor is float64",
+                facts=[
+                    located("sass", "float64 instructions", launch, worst, lines[worst]),
+                    *[seen(o.text, launch.kernel_file, o.line) for o in made[:1]],
+                ],
+            )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         return raised(hypothesis, "located")

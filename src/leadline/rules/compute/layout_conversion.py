@@ -29,7 +29,9 @@ class LayoutConversion(Rule):
             compiled, cost = view.compiled.get(launch.index), view.costs.get(launch.index)
             if compiled is None or compiled.error:
                 continue
-            hits = [o for o in compiled.operations if o.stage == "ttgir" and o.name.endswith("convert_layout") and o.loop_depth > 0 and o.line]
+            hits = [
+                o for o in compiled.operations if o.stage == "ttgir" and o.name.endswith("convert_layout") and o.loop_depth > 0 and o.line
+            ]
             dots = {o.line for o in compiled.operations if "dot" in o.name}
             hits = [o for o in hits if o.line not in dots]
             if not hits:
@@ -38,7 +40,13 @@ class LayoutConversion(Rule):
             idle = 1.0 - min(1.0, max(cost.dram_us, cost.compute_us) / cost.total_us) if cost and cost.total_us > 0 else 0.3
             high = 1.0 + min(0.3, 0.04 * len(hits)) * (0.3 + idle)
             yield self.hypothesis(
-                view, launch, line=line, low=1.0, high=high, grade="located", sufficient_level=3,
+                view,
+                launch,
+                line=line,
+                low=1.0,
+                high=high,
+                grade="located",
+                sufficient_level=3,
                 claim=f"{len(hits)} layout conversions go through shared memory in every iteration",
                 facts=[located("ttgir", f"convert_layout of {o.detail.get('type', 'a tile')}", launch, o.line) for o in hits[:3]],
-            )  # fmt: skip
+            )

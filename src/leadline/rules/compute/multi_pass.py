@@ -43,12 +43,21 @@ class MultiPass(Rule):
                 continue
             high = _gain(view, launch, extra, moved)
             yield self.hypothesis(
-                view, launch, line=worst[1].line, column=worst[1].column, end_line=worst[1].end_line, end_column=worst[1].end_column,
-                low=1.0 + (high - 1.0) * 0.4, high=high, grade="observed",
+                view,
+                launch,
+                line=worst[1].line,
+                column=worst[1].column,
+                end_line=worst[1].end_line,
+                end_column=worst[1].end_column,
+                low=1.0 + (high - 1.0) * 0.4,
+                high=high,
+                grade="observed",
                 claim=f"{worst[1].base} is read in {len(worst)} passes by the same program",
-                facts=[*[seen(f"pass {i + 1}: {a.text}", launch.kernel_file, a.line) for i, a in enumerate(worst[:3])],
-                       metric("bytes read again", extra, "byte", launch, worst[1].line)],
-            )  # fmt: skip
+                facts=[
+                    *[seen(f"pass {i + 1}: {a.text}", launch.kernel_file, a.line) for i, a in enumerate(worst[:3])],
+                    metric("bytes read again", extra, "byte", launch, worst[1].line),
+                ],
+            )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -86,7 +95,7 @@ def _gain(view: View, launch: Launch, extra: float, moved: float) -> float:
     return max(first + later, rest) / max(first, rest, 1e-6)
 
 
-_CASE = '''import torch, triton
+_CASE = """import torch, triton
 import triton.language as tl
 
 CASES = {"wide": dict(m=2048, n=65536)}
@@ -121,9 +130,11 @@ def reference(x):
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
     return dict(x=torch.randn(m, n, device=device))
-'''
+"""
 
-_CLEAN = _CASE.replace('''    total = tl.zeros((BLOCK,), tl.float32)
+_CLEAN = (
+    _CASE.replace(
+        """    total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, N, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         total += tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0)
@@ -132,11 +143,16 @@ _CLEAN = _CASE.replace('''    total = tl.zeros((BLOCK,), tl.float32)
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0)
         tl.store(y_ptr + row * N + cols, x - mean, mask=cols < N)
-''', '''    cols = tl.arange(0, BLOCK)
+""",
+        """    cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0)
     mean = tl.sum(x, 0) / N
     tl.store(y_ptr + row * N + cols, x - mean, mask=cols < N)
-''').replace("n=65536", "n=4096").replace("BLOCK=1024)", "BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=8)")  # fmt: skip
+""",
+    )
+    .replace("n=65536", "n=4096")
+    .replace("BLOCK=1024)", "BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=8)")
+)
 
 MultiPass.examples = (
     Example(title="mean in one pass, centring in another", line=19, grade="located", before=_CASE),

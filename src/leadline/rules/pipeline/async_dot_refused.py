@@ -43,9 +43,17 @@ class AsyncDotRefused(Rule):
                 busy = cost.compute_us / cost.total_us if cost and cost.total_us > 0 else 0.5
                 # Attention uses the result at once by its nature; then only part of the wait can be hidden.
                 part = 0.1 if message.kind == "dot_unconditional" else 0.35
-                yield self.hypothesis(view, launch, line=message.line, low=1.0 + 0.1 * part * min(busy, 1.0), high=1.0 + part * min(busy, 1.0),
-                                      grade="located", sufficient_level=4, claim=f"this dot is synchronous: {REASONS[message.kind]}",
-                                      facts=[message, located("ptx", "waits for all products", launch, message.line, waits)])  # fmt: skip
+                yield self.hypothesis(
+                    view,
+                    launch,
+                    line=message.line,
+                    low=1.0 + 0.1 * part * min(busy, 1.0),
+                    high=1.0 + part * min(busy, 1.0),
+                    grade="located",
+                    sufficient_level=4,
+                    claim=f"this dot is synchronous: {REASONS[message.kind]}",
+                    facts=[message, located("ptx", "waits for all products", launch, message.line, waits)],
+                )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         return raised(hypothesis, "located")

@@ -41,11 +41,17 @@ class BranchInLoop(Rule):
                 hidden = min(0.5, cost.latency_us / cost.total_us) if cost and cost.total_us > 0 else 0.3
                 dots = any(o.loop == loop.id for o in kernel.of_kind("dot")) if kernel else False
                 high = 1.0 + (0.3 if dots else 0.15) + 0.4 * hidden
-                yield self.hypothesis(view, launch, line=branch.line, end_line=branch.line, low=1.02, high=high,
-                                      claim=f"the loads under `if {branch.test}` are not pipelined, and the test is the same in every iteration",
-                                      prediction="asynchronous copies appear once the branch is outside the loop",
-                                      facts=[seen(f"load under a branch of the loop in line {loop.line}", launch.kernel_file, a.line)
-                                             for a in loads[:2]])  # fmt: skip
+                yield self.hypothesis(
+                    view,
+                    launch,
+                    line=branch.line,
+                    end_line=branch.line,
+                    low=1.02,
+                    high=high,
+                    claim=f"the loads under `if {branch.test}` are not pipelined, and the test is the same in every iteration",
+                    prediction="asynchronous copies appear once the branch is outside the loop",
+                    facts=[seen(f"load under a branch of the loop in line {loop.line}", launch.kernel_file, a.line) for a in loads[:2]],
+                )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -68,8 +74,14 @@ class BranchInLoop(Rule):
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
         for made in self.rewrite(view, hypothesis):
-            yield Probe(claim="outside the loop the branch no longer hides the loads", grants=(SourceEdit(text=made.source, label="loop unswitched"),),
-                        signature="async_copy", expect="increase", stage="ttgir", launch=hypothesis.launch)  # fmt: skip
+            yield Probe(
+                claim="outside the loop the branch no longer hides the loads",
+                grants=(SourceEdit(text=made.source, label="loop unswitched"),),
+                signature="async_copy",
+                expect="increase",
+                stage="ttgir",
+                launch=hypothesis.launch,
+            )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -77,9 +89,16 @@ class BranchInLoop(Rule):
             return
         text = unswitched(view.text(view.source.path), hypothesis.kernel, hypothesis.span.line)
         if text:
-            yield Rewrite(id="", rule=self.code, title="move the branch out of the loop", source=text,
-                          precondition="the names of the test are not assigned in the loop", prediction="the loads become asynchronous copies",
-                          signature="async_copy", expect="increase")  # fmt: skip
+            yield Rewrite(
+                id="",
+                rule=self.code,
+                title="move the branch out of the loop",
+                source=text,
+                precondition="the names of the test are not assigned in the loop",
+                prediction="the loads become asynchronous copies",
+                signature="async_copy",
+                expect="increase",
+            )
 
 
 def invariant_branches(kernel: KernelFacts) -> list[tuple[Branch, Loop]]:
@@ -193,6 +212,12 @@ _AFTER = """    if scaled == 2:
             total = tl.dot(a, b, total)"""
 
 BranchInLoop.examples = (
-    Example(title="an operand chosen in the loop", line=17, grade="confirmed", before=_CASE.replace("{loop}", _BEFORE), after=_CASE.replace("{loop}", _AFTER)),
+    Example(
+        title="an operand chosen in the loop",
+        line=17,
+        grade="confirmed",
+        before=_CASE.replace("{loop}", _BEFORE),
+        after=_CASE.replace("{loop}", _AFTER),
+    ),
     Example(title="the choice made before the loop", before=_CASE.replace("{loop}", _AFTER)),
-)  # fmt: skip
+)

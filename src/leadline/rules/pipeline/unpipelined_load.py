@@ -47,10 +47,20 @@ class UnpipelinedLoad(Rule):
                 dots = any(o.loop == loop.id for o in kernel.of_kind("dot"))
                 # Without a dot other warps hide latency well unless few programs run; a dot loop waits on its operands.
                 high = 1.0 + (0.45 if dots else 0.08) + (0.6 if dots else 0.25) * latency
-                yield self.hypothesis(view, launch, line=loop.line, low=1.0 + (high - 1.0) * 0.1, high=high, key=f"{loop.line}:{reason[0]}",
-                                      claim=f"the loads of this loop are not pipelined: {reason[1]}", prediction="asynchronous copies appear",
-                                      facts=[seen(f"{len(loads)} loads in a {loop.kind} loop", launch.kernel_file, loop.line),
-                                             *([metric("trips", trips.trips_mean, "iterations", launch, loop.line)] if trips else [])])  # fmt: skip
+                yield self.hypothesis(
+                    view,
+                    launch,
+                    line=loop.line,
+                    low=1.0 + (high - 1.0) * 0.1,
+                    high=high,
+                    key=f"{loop.line}:{reason[0]}",
+                    claim=f"the loads of this loop are not pipelined: {reason[1]}",
+                    prediction="asynchronous copies appear",
+                    facts=[
+                        seen(f"{len(loads)} loads in a {loop.kind} loop", launch.kernel_file, loop.line),
+                        *([metric("trips", trips.trips_mean, "iterations", launch, loop.line)] if trips else []),
+                    ],
+                )
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         compiled = view.compiled.get(hypothesis.launch)
@@ -72,12 +82,24 @@ class UnpipelinedLoad(Rule):
 
     def probes(self, view: View, hypothesis: Hypothesis) -> Iterable[Probe]:
         if hypothesis.key.endswith(":stages"):
-            yield Probe(claim="one stage leaves nothing to overlap", grants=(Option(name="num_stages", value=3),), signature="async_copy",
-                        expect="increase", stage="ttgir", launch=hypothesis.launch)  # fmt: skip
+            yield Probe(
+                claim="one stage leaves nothing to overlap",
+                grants=(Option(name="num_stages", value=3),),
+                signature="async_copy",
+                expect="increase",
+                stage="ttgir",
+                launch=hypothesis.launch,
+            )
             return
         for made in list(self.rewrite(view, hypothesis))[:1]:
-            yield Probe(claim="the loop's form is what stops the pipeliner", grants=(SourceEdit(text=made.source, label=made.title),),
-                        signature="async_copy", expect="increase", stage="ttgir", launch=hypothesis.launch)  # fmt: skip
+            yield Probe(
+                claim="the loop's form is what stops the pipeliner",
+                grants=(SourceEdit(text=made.source, label=made.title),),
+                signature="async_copy",
+                expect="increase",
+                stage="ttgir",
+                launch=hypothesis.launch,
+            )
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
@@ -86,8 +108,14 @@ class UnpipelinedLoad(Rule):
             return
         text = view.text(view.source.path)
         kind = hypothesis.key.rsplit(":", 1)[-1]
-        common = dict(id="", rule=self.code, precondition="the order of iterations and operations is unchanged",
-                      prediction="the loads become asynchronous copies", signature="async_copy", expect="increase")  # fmt: skip
+        common = {
+            "id": "",
+            "rule": self.code,
+            "precondition": "the order of iterations and operations is unchanged",
+            "prediction": "the loads become asynchronous copies",
+            "signature": "async_copy",
+            "expect": "increase",
+        }
         if kind == "stages" and launch.call_file == view.source.path:
             for stages in (3, 4):
                 file = SourceFile(text)
@@ -97,8 +125,11 @@ class UnpipelinedLoad(Rule):
             for stages in (0,) if kind == "static" else (3, 4):
                 new = _ranged(text, kernel.name, hypothesis.span.line, stages)
                 if new:
-                    yield Rewrite(title="use range in place of tl.static_range" if not stages else f"tl.range(..., num_stages={stages})",
-                                  source=new, **common)  # fmt: skip
+                    yield Rewrite(
+                        title="use range in place of tl.static_range" if not stages else f"tl.range(..., num_stages={stages})",
+                        source=new,
+                        **common,
+                    )
 
 
 def _reason(kernel: KernelFacts, loop: Loop, launch: Launch) -> tuple[str, str] | None:
@@ -170,7 +201,12 @@ def make_inputs(*, device, seed, m, n, k):
 """
 
 UnpipelinedLoad.examples = (
-    Example(title="an unrolled product loop", line=15, grade="confirmed", before=_CASE.replace("LOOP", "tl.static_range"),
-            after=_CASE.replace("LOOP", "range")),
+    Example(
+        title="an unrolled product loop",
+        line=15,
+        grade="confirmed",
+        before=_CASE.replace("LOOP", "tl.static_range"),
+        after=_CASE.replace("LOOP", "range"),
+    ),
     Example(title="a plain product loop", before=_CASE.replace("LOOP", "range")),
-)  # fmt: skip
+)
