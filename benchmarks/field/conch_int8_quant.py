@@ -3,9 +3,9 @@
 import torch
 from conch.ops.quantization.int8 import static_scaled_int8_quant
 
-CASES = {"serve": dict(m=4096, n=4096)}
-SMALL = {"tiny": dict(m=5, n=96)}
-TOLERANCE = dict(rtol=0, atol=1)
+CASES = {"serve": {"m": 4096, "n": 4096}}
+SMALL = {"tiny": {"m": 5, "n": 96}}
+TOLERANCE = {"rtol": 0, "atol": 1}
 
 
 def launch(x, scale):
@@ -20,4 +20,4 @@ def reference(x, scale):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(m, n, device=device, dtype=torch.float16), scale=torch.full((1,), 0.05, device=device))
+    return {"x": torch.randn(m, n, device=device, dtype=torch.float16), "scale": torch.full((1,), 0.05, device=device)}

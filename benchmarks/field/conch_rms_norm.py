@@ -3,9 +3,9 @@
 import torch
 from conch.ops.normalization.rms_norm import rms_norm
 
-CASES = {"serve": dict(m=4096, n=4096)}
-SMALL = {"tiny": dict(m=5, n=96)}
-TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+CASES = {"serve": {"m": 4096, "n": 4096}}
+SMALL = {"tiny": {"m": 5, "n": 96}}
+TOLERANCE = {"rtol": 2e-2, "atol": 2e-2}
 
 
 def launch(x, w):
@@ -19,4 +19,4 @@ def reference(x, w):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(m, n, device=device, dtype=torch.float16), w=torch.randn(n, device=device, dtype=torch.float16))
+    return {"x": torch.randn(m, n, device=device, dtype=torch.float16), "w": torch.randn(n, device=device, dtype=torch.float16)}

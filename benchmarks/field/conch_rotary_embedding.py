@@ -3,9 +3,9 @@
 import torch
 from conch.ops.embedding.rotary_embedding import rotary_embedding
 
-CASES = {"serve": dict(m=4096, n=32)}
-SMALL = {"tiny": dict(m=5, n=4)}
-TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+CASES = {"serve": {"m": 4096, "n": 32}}
+SMALL = {"tiny": {"m": 5, "n": 4}}
+TOLERANCE = {"rtol": 2e-2, "atol": 2e-2}
 
 
 def launch(positions, q, k, cache):
@@ -28,5 +28,5 @@ def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
     angle = torch.arange(8192)[:, None] * (10000.0 ** (-torch.arange(64) / 64))[None, :]
     cache = torch.cat((angle.cos(), angle.sin()), -1).to(device, torch.float16)
-    half = dict(device=device, dtype=torch.float16)
-    return dict(positions=torch.randint(0, 8192, (m,), device=device), q=torch.randn(m, n * 128, **half), k=torch.randn(m, n * 32, **half), cache=cache)
+    half = {"device": device, "dtype": torch.float16}
+    return {"positions": torch.randint(0, 8192, (m,), device=device), "q": torch.randn(m, n * 128, **half), "k": torch.randn(m, n * 32, **half), "cache": cache}

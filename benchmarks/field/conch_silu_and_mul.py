@@ -3,9 +3,9 @@
 import torch
 from conch.ops.activation.silu_and_mul import silu_and_mul
 
-CASES = {"serve": dict(m=4096, n=22016)}
-SMALL = {"tiny": dict(m=5, n=96)}
-TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+CASES = {"serve": {"m": 4096, "n": 22016}}
+SMALL = {"tiny": {"m": 5, "n": 96}}
+TOLERANCE = {"rtol": 2e-2, "atol": 2e-2}
 
 
 def launch(x):
@@ -19,4 +19,4 @@ def reference(x):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(m, n, device=device, dtype=torch.float16))
+    return {"x": torch.randn(m, n, device=device, dtype=torch.float16)}

@@ -3,9 +3,9 @@
 import torch
 from liger_kernel.ops.geglu import geglu_forward
 
-CASES = {"train": dict(m=8192, n=11008)}
-SMALL = {"tiny": dict(m=5, n=96)}
-TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+CASES = {"train": {"m": 8192, "n": 11008}}
+SMALL = {"tiny": {"m": 5, "n": 96}}
+TOLERANCE = {"rtol": 2e-2, "atol": 2e-2}
 
 
 def launch(a, b):
@@ -18,4 +18,4 @@ def reference(a, b):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(a=torch.randn(m, n, device=device, dtype=torch.bfloat16), b=torch.randn(m, n, device=device, dtype=torch.bfloat16))
+    return {"a": torch.randn(m, n, device=device, dtype=torch.bfloat16), "b": torch.randn(m, n, device=device, dtype=torch.bfloat16)}

@@ -3,9 +3,9 @@
 import torch
 from liger_kernel.ops.group_norm import group_norm_forward
 
-CASES = {"image": dict(m=16, n=128 * 64 * 64)}
-SMALL = {"tiny": dict(m=2, n=128 * 8)}
-TOLERANCE = dict(rtol=1e-3, atol=1e-3)
+CASES = {"image": {"m": 16, "n": 128 * 64 * 64}}
+SMALL = {"tiny": {"m": 2, "n": 128 * 8}}
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
 
 
 def launch(x, w, b):
@@ -18,4 +18,4 @@ def reference(x, w, b):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(m, 128, n // 128, device=device), w=torch.randn(128, device=device), b=torch.randn(128, device=device))
+    return {"x": torch.randn(m, 128, n // 128, device=device), "w": torch.randn(128, device=device), "b": torch.randn(128, device=device)}

@@ -3,9 +3,9 @@
 import torch
 from liger_kernel.ops.kl_div import kldiv_forward_triton
 
-CASES = {"vocabulary": dict(m=4096, n=32000)}
-SMALL = {"tiny": dict(m=3, n=100)}
-TOLERANCE = dict(rtol=1e-3, atol=1e-5)
+CASES = {"vocabulary": {"m": 4096, "n": 32000}}
+SMALL = {"tiny": {"m": 3, "n": 100}}
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-5}
 
 
 def launch(p, q):
@@ -18,4 +18,4 @@ def reference(p, q):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(p=torch.log_softmax(torch.randn(m, n, device=device), -1), q=torch.softmax(torch.randn(m, n, device=device), -1))
+    return {"p": torch.log_softmax(torch.randn(m, n, device=device), -1), "q": torch.softmax(torch.randn(m, n, device=device), -1)}

@@ -1,11 +1,11 @@
 """Backward of layer norm as liger-kernel ships it."""
 
 import torch
-from liger_kernel.ops.layer_norm import layer_norm_backward, layer_norm_forward
+from liger_kernel.ops.layer_norm import layer_norm_backward
 
-CASES = {"train": dict(m=8192, n=4096)}
-SMALL = {"tiny": dict(m=5, n=96)}
-TOLERANCE = dict(rtol=1e-3, atol=1e-2)
+CASES = {"train": {"m": 8192, "n": 4096}}
+SMALL = {"tiny": {"m": 5, "n": 96}}
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-2}
 
 
 def launch(dy, x, w, b, mean, rstd):
@@ -23,5 +23,5 @@ def reference(dy, x, w, b, mean, rstd):
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
     x = torch.randn(m, n, device=device)
-    return dict(dy=torch.randn(m, n, device=device), x=x, w=torch.randn(n, device=device), b=torch.randn(n, device=device),
-                mean=x.mean(1), rstd=torch.rsqrt(x.var(1, unbiased=False) + 1e-5))
+    return {"dy": torch.randn(m, n, device=device), "x": x, "w": torch.randn(n, device=device), "b": torch.randn(n, device=device),
+                "mean": x.mean(1), "rstd": torch.rsqrt(x.var(1, unbiased=False) + 1e-5)}

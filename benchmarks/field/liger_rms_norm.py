@@ -3,9 +3,9 @@
 import torch
 from liger_kernel.ops.rms_norm import rms_norm_forward
 
-CASES = {"train": dict(m=8192, n=4096)}
-SMALL = {"tiny": dict(m=5, n=96)}
-TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+CASES = {"train": {"m": 8192, "n": 4096}}
+SMALL = {"tiny": {"m": 5, "n": 96}}
+TOLERANCE = {"rtol": 2e-2, "atol": 2e-2}
 
 
 def launch(x, w):
@@ -19,4 +19,4 @@ def reference(x, w):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(m, n, device=device, dtype=torch.bfloat16), w=torch.randn(n, device=device, dtype=torch.bfloat16))
+    return {"x": torch.randn(m, n, device=device, dtype=torch.bfloat16), "w": torch.randn(n, device=device, dtype=torch.bfloat16)}

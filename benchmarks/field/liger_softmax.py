@@ -3,9 +3,9 @@
 import torch
 from liger_kernel.ops.softmax import _softmax_forward
 
-CASES = {"vocabulary": dict(m=2048, n=131072)}
-SMALL = {"tiny": dict(m=3, n=100)}
-TOLERANCE = dict(rtol=2e-2, atol=2e-2)
+CASES = {"vocabulary": {"m": 2048, "n": 131072}}
+SMALL = {"tiny": {"m": 3, "n": 100}}
+TOLERANCE = {"rtol": 2e-2, "atol": 2e-2}
 
 
 def launch(x):
@@ -18,4 +18,4 @@ def reference(x):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return dict(x=torch.randn(m, n, device=device, dtype=torch.bfloat16))
+    return {"x": torch.randn(m, n, device=device, dtype=torch.bfloat16)}

@@ -3,6 +3,7 @@
 Only typer is imported here; each command imports what it needs, so that `--help` answers at once.
 """
 
+import errno
 import io
 import os
 import sys
@@ -469,8 +470,10 @@ def _deliver(run: "Run", path: Path, output: str | None, write: bool, silent: bo
     elif write:
         if path.read_text(encoding="utf-8") != run.source:
             raise UsageError("the file changed while it was optimised", where=str(path), remedy="run again, or use -o FILE")
-        replace(path, run.best)
-        console.say(f"replaced {path}; undo with: leadline report {run.id} --format diff | patch -R {shlex.quote(str(path))}{doubt}")
+        windows = b"\r\n" in path.read_bytes()  # its line ends stay what they were
+        replace(path, run.best.replace("\n", "\r\n") if windows else run.best)
+        undo = f"leadline report {run.id} --format diff | " + (r"sed 's/$/\r/' | patch -R --binary " if windows else "patch -R ")
+        console.say(f"replaced {path}; undo with: {undo}{shlex.quote(str(path))}{doubt}")
     elif run.best_diff and not silent:
         typer.echo("\n" + run.best_diff.rstrip("\n"))
 
@@ -481,12 +484,22 @@ def _deliver(run: "Run", path: Path, output: str | None, write: bool, silent: bo
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status (docs/cli.md). Nothing but `-v` ever shows a traceback."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _all_streams_open()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # arrows and a user's letters must not end a run where the locale is not UTF-8
             stream.reconfigure(errors="replace")
     # Options are parsed before a command can say so, and parse errors must follow --json, too.
     console.begin("--json" in arguments, bool({"-v", "--verbose"} & {*arguments}))
     sys.exit(_guarded(arguments))
+
+
+def _all_streams_open() -> None:
+    """Started with a standard stream closed, the next file opened (a worker's pipe, a database) would take its number."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
 def _guarded(arguments: list[str]) -> int:
@@ -508,6 +521,9 @@ def _guarded(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit, which would fail again
         return 141
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            where = str(error.filename or "output")
+            return console.fail(UsageError(f"cannot be written: {os.strerror(error.errno)}", where=where, remedy="make room and run again"))
         if hasattr(error, "format_message"):  # click's own errors: a bad option, a missing argument
             return console.fail(console.usage(error))
         return console.crash(error)

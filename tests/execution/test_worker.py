@@ -72,7 +72,8 @@ def test_endless_output_stays_bounded(worker):
 
 
 def test_segfault(worker):
-    with pytest.raises(WorkerDied, match=r"worker_functions\.py:\d+: worker test was killed by SIGSEGV in worker_functions:segfault$") as caught:
+    message = r"worker_functions\.py:\d+: worker test was killed by SIGSEGV in worker_functions:segfault$"
+    with pytest.raises(WorkerDied, match=message) as caught:
         worker.call(PREFIX + "segfault", Job(), int)
     assert "Segmentation fault" in caught.value.log
     assert worker.call(PREFIX + "echo", Job(text="x"), Job).text == "x"

@@ -143,7 +143,8 @@ def test_an_original_that_disagrees_with_its_reference(tmp_path: Path, interpret
     with pytest.raises(KernelError) as caught:
         decide(tmp_path, edit(("16", "32"), text=broken), interpreter, original=broken)
     assert str(caught.value) == (
-        f"{tmp_path / 'kernel.py'}: the original disagrees with its reference in case tiny: max error 0.5 at output 0[0] (got 7.5, expected 7, "
+        f"{tmp_path / 'kernel.py'}: the original disagrees with its reference in case tiny: max error 0.5 at output 0[0] "
+        "(got 7.5, expected 7, "
         "578 times the tolerance); mend the kernel, the reference or TOLERANCE first"
     )
     assert caught.value.status == 3

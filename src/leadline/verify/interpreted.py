@@ -52,6 +52,9 @@ def run_small(request: InterpretRequest) -> InterpretResult:
     program = load_original(request.case, request.original)
     names = request.small or tuple(program.small)
     if not names:
+        _, refused = _candidate(request)
+        if refused[0]:  # nothing can be run, but it can be told that there is nothing to run
+            return InterpretResult(cases=(CaseResult(case="", passed=False, gate=refused[0], reason=refused[1]),))
         return InterpretResult(unsupported="the file has no SMALL cases")
     machine, results = Interpreter(), []
     launch, refused = _candidate(request)

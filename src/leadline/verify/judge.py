@@ -224,7 +224,7 @@ def _report(gate: str, results: tuple[CaseResult, ...], trial: _Trial) -> None:
         trial.checks.append(Check(name=name, passed=result.passed, detail=detail, case=result.case))
         if not result.passed:
             trial.fields["correct"] = False
-            raise _Stop("rejected", f"{result.reason} in case {result.case}")
+            raise _Stop("rejected", f"{result.reason} in case {result.case}" if result.case else result.reason)
 
 
 def _compiles(request: JudgeRequest, workers: Workers, trial: _Trial) -> None:
