@@ -72,7 +72,7 @@ def test_an_honest_candidate_is_checked_and_timed(tmp_path: Path, monkeypatch: p
         ([("y.copy_(x * 2.0)", "y.copy_(x * 2.5)")], "matches"),
         ([("y.copy_(x * 2.0)", "y[::2].copy_(x[::2] * 2.0)")], "poison"),
         ([("    return y\n", "    return x * 2.0\n")], "ghost"),
-        ([("    return y\n", "    import random\n    return y * (1 + 1e-6 * random.random())\n")], "repeat"),
+        ([("    return y\n", "    launch.n = getattr(launch, 'n', 0) + 1\n    return y * (1 + 3e-7 * (launch.n % 5))\n")], "repeat"),
         ([("    kernel(x, y, 60.0)\n    return y\n", "    return x * 2.0\n")], "kernels"),
         ([("    return y\n", "    x.add_(1)\n    return y\n")], "inputs"),
         ([("    return y\n", "    return y[:4]\n")], "matches"),
