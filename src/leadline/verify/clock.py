@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 MIN_BLOCKS = 12
 MAX_BLOCKS = 200
 MAX_HOLD_US = 1000.0
+_WALLS = 15
 
 
 class Device(Protocol):
@@ -124,7 +125,9 @@ def race(
                 kept = (index, taken.output)
         old.append((times[True][0], times[True][1]))
         new.append((times[False][0], times[False][1]))
-    walls = [statistics.median([sample(device, s, i % sets, cover=False).wall_us for i in range(7)]) for s in (original, candidate)]
+    walls = [
+        _low_quartile([sample(device, s, i % sets, cover=False).wall_us for i in range(_WALLS)]) for s in (original, candidate)
+    ]
     # Work that outlives the end stamp is there in every call; a busy host only makes some calls look so. Hence the low quartile, and
     # the original as the yardstick.
     behind = max(0.0, _low_quartile(late[False]) - _low_quartile(late[True]))

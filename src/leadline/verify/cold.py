@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from typing import Any
 
 from leadline.collect.device import CudaDevice, fresh_cache, wake_driver
 from leadline.verify.records import ColdRequest, ColdResult
@@ -43,7 +44,7 @@ class _Compiles:
 
             previous = knobs.runtime.jit_post_compile_hook
 
-            def hook(*args: object, **kwargs: object) -> object:
+            def hook(*args: Any, **kwargs: Any) -> bool | None:
                 self.count += 1
                 return previous(*args, **kwargs) if callable(previous) else None
 
