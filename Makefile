@@ -16,8 +16,9 @@ $(STAMP): pyproject.toml requirements/pinned.txt requirements/compiler.txt
 	touch $(STAMP)
 
 demo: setup
+	mkdir -p build/demo
 	$(BIN)/leadline optimize examples/head_norm.py -o build/demo/head_norm_best.py
-	$(BIN)/leadline report --format html latest > build/demo/report.html
+	$(BIN)/leadline report last --format html > build/demo/report.html
 	@echo "report: build/demo/report.html"
 
 lint: setup

@@ -224,14 +224,18 @@ def amdahl(speedup: float, share: float) -> float:
 
 
 def raised(hypothesis: Hypothesis, grade: str, *facts: Evidence) -> Hypothesis:
-    """The hypothesis with these facts, at least at `grade` (never lowered)."""
+    """The hypothesis with these facts (each once), at least at `grade` (never lowered)."""
     better = max(hypothesis.grade, grade, key=GRADES.index)
-    return msgspec.structs.replace(hypothesis, grade=better, facts=(*hypothesis.facts, *facts))
+    return msgspec.structs.replace(hypothesis, grade=better, facts=_joined(hypothesis.facts, facts))
 
 
 def refuted(hypothesis: Hypothesis, reason: str, *facts: Evidence) -> Hypothesis:
     """The hypothesis, refuted by these facts; it is reported, not dropped."""
-    return msgspec.structs.replace(hypothesis, refuted=reason, counter=(*hypothesis.counter, *facts))
+    return msgspec.structs.replace(hypothesis, refuted=reason, counter=_joined(hypothesis.counter, facts))
+
+
+def _joined(known: tuple[Evidence, ...], new: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    return (*known, *(fact for i, fact in enumerate(new) if fact not in known and fact not in new[:i]))
 
 
 def seen(what: str, file: str, line: int) -> SourceFact:
