@@ -53,6 +53,7 @@ class Session:
         self.folder = str(Path(self.case.path).parent)
         with_device = options.device != "none" and device_present()
         self.workers = stack.enter_context(Workers(folder=self.folder, device=with_device, home=self.store.folder))
+        self.workers.wake(self.case)
         self.scratch = Path(stack.enter_context(_scratch()))
         asked = EnvironmentRequest(target=options.target)
         self.environment = self.workers.compile.call("leadline.execution.environment:inspect", asked, Environment, timeout=120)

@@ -161,4 +161,5 @@ def wake_driver() -> None:
     with contextlib.suppress(Exception):
         from triton.runtime import driver
 
-        driver.active.utils.get_device_properties(driver.active.get_current_device())
+        active: Any = driver.active  # what a driver offers is declared by no base class
+        active.utils.get_device_properties(active.get_current_device())

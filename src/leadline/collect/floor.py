@@ -41,7 +41,10 @@ def limit(trace: Trace, samples: Sequence[LaunchSample], ceilings: Ceilings) -> 
         "launch": count * ceilings.launch_us,
     }
     bound = max(times, key=lambda name: times[name])
-    return Limit(bound=bound, floor_us=times[bound], predicted=ceilings.predicted, bytes=total, flops=flops, launches=count)
+    return Limit(
+        bound=bound, floor_us=times[bound], predicted=ceilings.predicted, bytes=total, flops=flops, launches=count,
+        ceiling_bytes_per_s=ceilings.copy_bytes_per_s, ceiling_flops_per_s=flops / compute if compute else ceilings.fma_flops,
+    )  # fmt: skip
 
 
 def _touched(trace: Trace, samples: Sequence[LaunchSample]) -> dict[int, float]:

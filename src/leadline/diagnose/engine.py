@@ -139,7 +139,14 @@ class Engine:
         limit = view.limit
         if limit is not None and profile.total_us > 0:
             measured = self.gather.limit(view.trace, view.samples)
-            limit = msgspec.structs.replace(measured, time_us=profile.total_us, fraction=measured.floor_us / profile.total_us)
+            seconds = profile.total_us * 1e-6
+            limit = msgspec.structs.replace(
+                measured,
+                time_us=profile.total_us,
+                fraction=measured.floor_us / profile.total_us,
+                bytes_per_s=measured.bytes / seconds,
+                flops_per_s=measured.flops / seconds,
+            )
         return msgspec.structs.replace(view, profile=profile, limit=limit, ceilings=self.gather.ceilings())
 
     def _third(self, view: View) -> View:

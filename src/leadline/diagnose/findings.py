@@ -3,8 +3,14 @@
 import msgspec
 
 from leadline.diagnose.engine import Diagnosis
-from leadline.model import Evidence, Finding, Hypothesis, Rewrite, Unavailable
+from leadline.model import Evidence, Finding, Hypothesis, IrFact, Rewrite, Unavailable
 from leadline.rules.editing import unified_diff
+
+# Counters of a source line that are worth keeping by themselves (docs/signatures.md).
+LINE_COUNTERS = (
+    "global.load.bits", "global.store.bits", "async_copy", "mma.version", "convert_layout", "barrier", "spill", "atomic", "fp64", "int_div",
+)  # fmt: skip
+MOST_UNCITED = 60  # steps and messages of one launch that are kept although no finding cites them
 
 
 class Numbered:
@@ -69,4 +75,30 @@ def findings(diagnosis: Diagnosis, original: str, path: str, numbered: Numbered)
         )
         for h in diagnosis.refuted
     )
+    _uncited(diagnosis, numbered)
     return tuple(out), refuted
+
+
+def _uncited(diagnosis: Diagnosis, numbered: Numbered) -> None:
+    """What levels 3 and 4 saw of each launch, whether a finding cites it or not: a run must answer questions that no rule asked."""
+    view = diagnosis.view
+    for index, compiled in view.compiled.items():
+        launch = next((x for x in view.launches if x.index == index), None)
+        if launch is None or compiled.error:
+            continue
+        used = compiled.resources
+        for name, value in (("registers", used.registers), ("spill bytes", used.spill_store_bytes), ("shared memory bytes", used.smem)):
+            numbered.add(
+                IrFact(id="", stage="ptxas", what=name, value=value, launch=index, file=launch.kernel_file, line=launch.kernel_line)
+            )
+        for line, counts in sorted(compiled.line_counters.items()):
+            for name, value in sorted(counts.items()):
+                if name in LINE_COUNTERS and value:
+                    fact = IrFact(id="", stage="line", what=name, value=value, launch=index, file=launch.kernel_file, line=line)
+                    numbered.add(fact)
+    for steps in view.steps.values():
+        for step in steps[:MOST_UNCITED]:
+            numbered.add(step)
+    for messages in view.messages.values():
+        for message in messages[:MOST_UNCITED]:
+            numbered.add(message)

@@ -5,9 +5,9 @@ The engine sees only the `Gatherer` protocol, so recorded evidence can stand in 
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -32,6 +32,7 @@ from leadline.model import (
     Probe,
     ProbeOutcome,
     Profile,
+    Record,
     SourceEdit,
     SourceFacts,
     Trace,
@@ -72,6 +73,15 @@ class Workers:
         self.device = Worker("device", environment=common) if device else None
         self._common, self._home, self.waited_s = common, home, 0.0
 
+    def wake(self, case: KernelCase) -> None:
+        """Let the interpreter's process import torch while the compiler's does: together they take as long as one."""
+        threading.Thread(target=self._wake, args=(case,), daemon=True).start()
+
+    def _wake(self, case: KernelCase) -> None:
+        nothing = SampleRequest(case=case, launches=())
+        with contextlib.suppress(LeadlineError):  # whoever needs the worker meets the same error and reports it
+            self.interpret.call("leadline.collect.sampling:sample", nothing, tuple[LaunchSample, ...], timeout=60)
+
     def fresh(self) -> Worker:
         """A device worker that shares nothing with the others, for timing first calls."""
         return Worker("cold", environment=self._common)
@@ -108,8 +118,6 @@ class LiveGatherer:
         self._versions = content_hash(versions)
         self._device_ceilings: Ceilings | None = None
         self._case_name = ""  # the case being diagnosed: the first one traced
-        self._pool = ThreadPoolExecutor(2)
-        self._early: Future[object] | None = None
 
     def source(self, trace: Trace | None) -> SourceFacts:
         files: dict[str, str] = {}
@@ -124,8 +132,6 @@ class LiveGatherer:
     def trace(self, case_name: str) -> Trace:
         self._case_name = self._case_name or case_name
         request = TraceRequest(case=self.case, case_name=case_name, target=self.target)
-        if self._early is None:  # the interpreter's process imports torch while the other traces
-            self._early = self._pool.submit(self._wake)
         try:
             return self.workers.compile.call("leadline.ingest.dry:trace", request, Trace, timeout=TRACE_TIMEOUT_S)
         except (WorkerDied, WorkerTimeout) as error:
@@ -136,13 +142,6 @@ class LiveGatherer:
                 where=error.where or self.case.path,
                 remedy="make launch(**make_inputs(...)) return on its own first",
             ) from None
-
-    def _wake(self) -> None:
-        try:
-            nothing = SampleRequest(case=self.case, launches=())
-            self.workers.interpret.call("leadline.collect.sampling:sample", nothing, tuple[LaunchSample, ...], timeout=60)
-        except LeadlineError:
-            return  # whoever needs the worker will meet the same error and report it
 
     def samples(self, launches: tuple[Launch, ...]) -> tuple[LaunchSample, ...] | Unavailable:
         request = SampleRequest(case=self.case, launches=launches)
@@ -204,7 +203,7 @@ class LiveGatherer:
         same = [x for x in trace.launches if x.kernel == launch.kernel and x.variant == launch.variant]
         return min(same, key=lambda x: abs(x.index - launch.index)) if same else None
 
-    def _kept(self, what: str, request: msgspec.Struct, launch: Launch, result: type[T]) -> T | Unavailable:
+    def _kept(self, what: str, request: Record, launch: Launch, result: type[T]) -> T | Unavailable:
         """Call the back-end's function for `what`, or return its stored answer to the same request on the same texts."""
         text = self.case.source if launch.kernel_file == self.case.path else _text(launch.kernel_file)
         key = f"{what}:{content_hash(request, 32)}:{content_hash(text)}:{self._versions}"

@@ -44,7 +44,7 @@ __all__ = [
     "GRADES", "Access", "AccessSample", "Argument", "Branch", "Candidate", "Ceilings", "Check", "Compiled", "CompilerMessage", "Constant",
     "Divisible", "Edit", "Estimate", "Evidence", "Fact", "Finding", "HostCall", "HostOp", "Hypothesis", "Interval", "IrFact", "IrOp",
     "KernelCase", "KernelFacts", "Launch", "LaunchCost", "LaunchSample", "LaunchSite", "LaunchTiming", "Level", "Limit", "Loop",
-    "LoopSample", "MachineLine", "Metric", "Operation", "Option", "Parameter", "PassStep", "Probe", "ProbeOutcome", "Profile", "Record", "Resources",
-    "Rewrite", "Round", "Run", "SourceEdit", "SourceFact", "SourceFacts", "Span", "Symbol", "TensorSpec", "Trace", "Unavailable", "Verdict",
-    "WrapperFacts", "content_hash",
+    "LoopSample", "MachineLine", "Metric", "Operation", "Option", "Parameter", "PassStep", "Probe", "ProbeOutcome", "Profile", "Record",
+    "Resources", "Rewrite", "Round", "Run", "SourceEdit", "SourceFact", "SourceFacts", "Span", "Symbol", "TensorSpec", "Trace",
+    "Unavailable", "Verdict", "WrapperFacts", "content_hash",
 ]  # fmt: skip

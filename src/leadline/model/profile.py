@@ -141,3 +141,8 @@ class Limit(Record, frozen=True):
     bytes: float = 0.0
     flops: float = 0.0
     launches: int = 0
+    # Achieved: what must be moved and done, over the measured time. The ceilings are the device's, for this mix of operations.
+    bytes_per_s: float | None = None
+    flops_per_s: float | None = None
+    ceiling_bytes_per_s: float = 0.0
+    ceiling_flops_per_s: float = 0.0

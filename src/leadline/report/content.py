@@ -150,7 +150,7 @@ def sentence(evidence: Evidence) -> str:
             return evidence.what + _at(evidence.line)
         case Metric():
             # What a dry launch counts is neither predicted nor measured: it is so.
-            kind = "counted" if evidence.collector.startswith(STATIC) and not evidence.predicted else "predicted" if evidence.predicted else "measured"
+            kind = "predicted" if evidence.predicted else "counted" if evidence.collector.startswith(STATIC) else "measured"
             return f"{evidence.name} {evidence.value:.4g} {evidence.unit}".rstrip() + _at(evidence.line) + f" [{kind}]"
         case IrFact():
             value = "" if evidence.value is None else f" = {evidence.value}"
@@ -265,7 +265,12 @@ def limit(run: Run) -> str:
     if bound.time_us is None:
         return f"{text}, time {NOT_MEASURED}"
     text += f", time {bound.time_us:.1f} us (measured)"
-    return text if bound.fraction is None else f"{text}, {bound.fraction:.0%} of the limit"
+    if bound.fraction is not None:
+        text += f", {bound.fraction:.0%} of the limit"
+    if bound.bytes_per_s is not None and bound.flops_per_s is not None:
+        text += f"; {bound.bytes_per_s / 1e12:.2f} of {bound.ceiling_bytes_per_s / 1e12:.2f} TB/s"
+        text += f", {bound.flops_per_s / 1e12:.1f} of {bound.ceiling_flops_per_s / 1e12:.1f} TFLOP/s"
+    return text
 
 
 def round_rows(run: Run) -> list[RoundRow]:

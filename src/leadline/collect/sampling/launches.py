@@ -117,7 +117,7 @@ def _argument(argument: Argument, position: int, text: str | None) -> Callable[[
     if argument.tensor is not None and argument.type.startswith("tensordesc"):
         return lambda builder: _descriptor(argument, position, builder)
     if argument.tensor is not None:
-        kind = tl.str_to_ty(argument.type if argument.type.startswith("*") else f"*{argument.tensor.dtype}", None)
+        kind: Any = tl.str_to_ty(argument.type if argument.type.startswith("*") else f"*{argument.tensor.dtype}", None)
         address = base_address(position, argument.tensor.storage % 1024, argument.tensor.offset)
         handle = interp.TensorHandle(np.array([address], np.uint64), kind)
         return lambda builder: tl.tensor(handle, kind)
@@ -127,7 +127,7 @@ def _argument(argument: Argument, position: int, text: str | None) -> Callable[[
         return lambda builder: value
     if isinstance(value, bool) or not isinstance(value, int):
         return lambda builder: value
-    kind = tl.str_to_ty(argument.type, None) if argument.type[:1] in "iu" and argument.type[1:].isdigit() else tl.int32
+    kind: Any = tl.str_to_ty(argument.type, None) if argument.type[:1] in "iu" and argument.type[1:].isdigit() else tl.int32
     if kind == tl.int32 and not -(2**31) <= value < 2**31:
         kind = tl.int64
     handle = interp.TensorHandle(np.array([value], interp._get_np_dtype(kind)), kind)
@@ -141,7 +141,7 @@ def _descriptor(argument: Argument, position: int, builder: SamplingBuilder) -> 
     from triton.language.semantic import TritonSemantic
 
     block = [int(b) for b in argument.type.split("[", 1)[1].split("]", 1)[0].split(",")]
-    kind = tl.str_to_ty(f"*{tensor.dtype}", None)
+    kind: Any = tl.str_to_ty(f"*{tensor.dtype}", None)
     address = base_address(position, tensor.storage % 1024, tensor.offset)
     base = tl.tensor(interp.TensorHandle(np.array([address], np.uint64), kind), kind)
 

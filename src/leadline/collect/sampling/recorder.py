@@ -28,7 +28,7 @@ class Site:
     def __init__(self) -> None:
         self.executions = self.lanes = self.active = self.dead = self.elements = self.unique = 0.0
         self.itemsize, self.width = 4, 0
-        self.touched = np.empty(0, np.int64)
+        self.touched: np.ndarray = np.empty(0, np.int64)
         self.efficiency: list[tuple[float, float]] = []  # (value, weight)
         self.contiguous, self.alignment = 1, 16
         self.low, self.high = 1 << 62, -1
