@@ -57,7 +57,9 @@ class WorkerTimeout(WorkerError):
 class WorkerRaised(WorkerError):
     """The called function raised. `kind` is the exception's class name, `frame` is `file:line` of the innermost frame in user code."""
 
-    def __init__(self, kind: str, message: str, *, frame: str = "", log: str = "", expected: bool = False, status: int = 2, remedy: str = "") -> None:
+    def __init__(
+        self, kind: str, message: str, *, frame: str = "", log: str = "", expected: bool = False, status: int = 2, remedy: str = ""
+    ) -> None:
         super().__init__(message if expected else f"{kind}: {message}", where=frame, remedy=remedy, log=log)
         self.kind, self.message, self.frame, self.expected = kind, message, frame, expected
         self.status = status

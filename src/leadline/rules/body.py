@@ -52,12 +52,12 @@ def tile_shape(kernel: KernelFacts, access: Access) -> str | None:
     sizes: dict[int, str] = {}
     holes = [n for n in ast.walk(pointer) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Tuple)]
     if not holes:
-        found = {ast.unparse(n.args[-1]) for n in ast.walk(pointer) if _is_arange(n)}
+        found = {ast.unparse(n.args[-1]) for n in ast.walk(pointer) if isinstance(n, ast.Call) and _is_arange(n)}
         return f"({found.pop()},)" if len(found) == 1 else None
     for node in holes:
         assert isinstance(node.slice, ast.Tuple)
         kept = [i for i, e in enumerate(node.slice.elts) if isinstance(e, ast.Slice)]
-        found = {ast.unparse(n.args[-1]) for n in ast.walk(node.value) if _is_arange(n)}
+        found = {ast.unparse(n.args[-1]) for n in ast.walk(node.value) if isinstance(n, ast.Call) and _is_arange(n)}
         if len(kept) != 1 or len(found) != 1:
             return None
         size = found.pop()
@@ -68,5 +68,5 @@ def tile_shape(kernel: KernelFacts, access: Access) -> str | None:
     return "(" + ", ".join(sizes[i] for i in range(len(sizes))) + ("," if len(sizes) == 1 else "") + ")"
 
 
-def _is_arange(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rsplit(".", 1)[-1] == "arange" and bool(node.args)
+def _is_arange(node: ast.Call) -> bool:
+    return ast.unparse(node.func).rsplit(".", 1)[-1] == "arange" and bool(node.args)

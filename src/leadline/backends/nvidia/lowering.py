@@ -40,8 +40,9 @@ class Lowering:
 
         self.target = gpu_target(target)
         self.fn, self.source = ast_source(source)
-        self.backend = make_backend(self.target)
-        self.options = self.backend.parse_options(dict(source.options, **self.source.parse_options()))
+        # Triton declares neither a back-end's stages nor its options in its base classes.
+        self.backend: Any = make_backend(self.target)
+        self.options: Any = self.backend.parse_options(dict(source.options, **self.source.parse_options()))
         self.context = ir.context()
         ir.load_dialects(self.context)
         self.backend.load_dialects(self.context)

@@ -125,6 +125,10 @@ def _argument(argument: Argument, position: int, text: str | None) -> Callable[[
     if argument.constexpr and not argument.folded:
         value = _constant(value, text)
         return lambda builder: value
+    if isinstance(value, float):  # a tensor in the compiled kernel, and bodies treat it as one: `eps.to(tl.float32)`
+        kind = tl.float64 if argument.type == "fp64" else tl.float32
+        number = interp.TensorHandle(np.array([value], interp._get_np_dtype(kind)), kind)
+        return lambda builder: tl.tensor(number, kind)
     if isinstance(value, bool) or not isinstance(value, int):
         return lambda builder: value
     kind: Any = tl.str_to_ty(argument.type, None) if argument.type[:1] in "iu" and argument.type[1:].isdigit() else tl.int32

@@ -154,7 +154,9 @@ def _body(text: str, function: ast.FunctionDef, program: ast.Call, kernel: Kerne
     plain = ast.unparse(row.value) == ast.unparse(program)
     counter = row.targets[0].id if plain else "row_index"
     moved: set[str] = set()
-    head, loop, tail = [], [], []
+    head: list[str] = []
+    loop: list[str] = []
+    tail: list[str] = []
     for node, segment in statements(
         lines, [n for n in function.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
     ):
@@ -305,6 +307,6 @@ _CLEAN = (
 )
 
 AtomicsContention.examples = (
-    Example(title="a weight gradient added by every row", line=18, grade="confirmed", before=_CASE),
+    Example(title="a weight gradient added by every row", line=19, grade="confirmed", before=_CASE),
     Example(title="a product stored per row", before=_CLEAN),
 )

@@ -310,6 +310,6 @@ def _case(body: str, extra: str, grid: str, argument: str) -> str:
 
 
 AtomicsLayout.examples = (
-    Example(title="programs walk over the output", line=19, grade="confirmed", before=_case(_BODY_BEFORE, "", "n // 64", "")),
+    Example(title="programs walk over the output", line=20, grade="confirmed", before=_case(_BODY_BEFORE, "", "n // 64", "")),
     Example(title="programs own the output", before=_case(_BODY_AFTER, ", TILES", "triton.cdiv(m, 64)", ", n // 64")),
 )

@@ -12,7 +12,7 @@ H200_L2_BYTES_PER_S = 5.5e12
 def contended(view: View, launch: Launch, access: Access) -> list[int]:
     """Program axes of more than one program on which all programs update the same addresses, widest first."""
     sample = view.access(launch.index, access.line)
-    axes = []
+    axes: list[int] = []
     for axis, extent in enumerate(launch.grid):
         if extent <= 1:
             continue

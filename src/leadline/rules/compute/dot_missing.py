@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 
 from leadline.model import Hypothesis, KernelFacts, Launch, Operation, Probe, Rewrite, SourceEdit
-from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
+from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.editing import SourceFile
 
 AXES = (0, 1, 2)
@@ -133,7 +133,13 @@ class DotMissing(Rule):
         compiled = view.compiled.get(hypothesis.launch)
         if launch is None or compiled is None or hypothesis.grade != "suspected":
             return hypothesis
-        hit = [o for o in compiled.operations if o.line == hypothesis.span.line and "reduce" in o.name]
+        here = [o for o in compiled.operations if o.line == hypothesis.span.line]
+        hit = [o for o in here if "reduce" in o.name]
+        made = [o for o in here if "dot" in o.name]
+        if made and not hit:
+            return refuted(
+                hypothesis, "the compiler makes a dot of this form itself", located(made[0].stage, made[0].name, launch, made[0].line)
+            )
         if not hit:
             return hypothesis
         kept = located(
@@ -225,43 +231,50 @@ TOLERANCE = dict(rtol=1e-3, atol=1e-2)
 
 
 @triton.jit
-def product_kernel(a_ptr, b_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def product_kernel(a_ptr, w_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     cols = tl.program_id(1) * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
         inner = start + tl.arange(0, BK)
         a = tl.load(a_ptr + rows[:, None] * K + inner[None, :])
-        b = tl.load(b_ptr + inner[:, None] * N + cols[None, :])
+        w = tl.load(w_ptr + cols[:, None] * K + inner[None, :])
         # one tile of the product
         {line}
     tl.store(c_ptr + rows[:, None] * N + cols[None, :], total)
 
 
-def launch(a, b):
+def launch(a, w):
     m, k = a.shape
-    n = b.shape[1]
+    n = w.shape[0]
     c = torch.empty(m, n, device=a.device, dtype=torch.float32)
-    product_kernel[(m // 32, n // 32)](a, b, c, n, k, BM=32, BN=32, BK=16)
+    product_kernel[(m // 32, n // 32)](a, w, c, n, k, BM=32, BN=32, BK=16)
     return c
 
 
-def reference(a, b):
-    return (a.double() @ b.double()).float()
+def reference(a, w):
+    return (a.double() @ w.double().t()).float()
 
 
 def make_inputs(*, device, seed, m, n, k):
     torch.manual_seed(seed)
-    return dict(a=torch.randn(m, k, device=device), b=torch.randn(k, n, device=device))
+    return dict(a=torch.randn(m, k, device=device), w=torch.randn(n, k, device=device))
 """
+
+_SUM = "total += tl.sum(a[:, None, :] * w[None, :, :], 2)"
+_DOT = 'total = tl.dot(a, tl.trans(w), total, input_precision="ieee")'
 
 DotMissing.examples = (
     Example(
         title="sum of a broadcast product",
-        line=18,
-        grade="located",
-        before=_CASE.replace("{line}", "total += tl.sum(a[:, :, None] * b[None, :, :], 1)"),
-        after=_CASE.replace("{line}", 'total = tl.dot(a, b, total, input_precision="ieee")'),
+        line=19,
+        grade="confirmed",
+        before=_CASE.replace("{line}", _SUM),
+        after=_CASE.replace("{line}", _DOT),
     ),
-    Example(title="a dot already", before=_CASE.replace("{line}", 'total = tl.dot(a, b, total, input_precision="ieee")')),
+    Example(title="a dot already", before=_CASE.replace("{line}", _DOT)),
+    Example(
+        title="the one form that the compiler knows",
+        before=_CASE.replace("{line}", "b = tl.trans(w)\n        total += tl.sum(a[:, :, None] * b[None, :, :], 1)"),
+    ),
 )

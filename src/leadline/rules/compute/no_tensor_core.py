@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from leadline.model import Compiled, Constant, Hypothesis, Launch, Option, Probe, Rewrite
+from leadline.model import Compiled, Constant, Hypothesis, Launch, Option, Probe, ProbeOutcome, Rewrite
 from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.editing import SourceFile
 
@@ -100,7 +100,7 @@ class NoTensorCore(Rule):
                 launch=launch.index,
             )
 
-    def conclude(self, view: View, hypothesis: Hypothesis, outcomes):
+    def conclude(self, view: View, hypothesis: Hypothesis, outcomes: tuple[ProbeOutcome, ...]) -> Hypothesis:
         flipped = [o for o in outcomes if o.flipped]
         if flipped:
             return raised(hypothesis, "confirmed", *flipped)

@@ -197,6 +197,11 @@ class Edits:
         index = self.layout.token_at(offset) - 1
         return index >= 0 and self.layout.tokens[index].start < offset < self.layout.tokens[index].end
 
+    def forget_inside(self, statements: list[ast.stmt]) -> None:
+        """Drops the edits inside statements that are to be replaced or deleted as a whole."""
+        spans = [self.layout.span(s) for s in statements]
+        self._edits = [e for e in self._edits if not any(a <= e.start and e.end <= b for a, b in spans)]
+
     # -- result
 
     def _collected(self) -> list[TextEdit]:

@@ -66,7 +66,7 @@ class ExtraCopy(Rule):
         for storage in targets & set(known):
             if any(storage in read(view, x) for x in later) and not any(storage in written(view, x) for x in view.launches):
                 return True
-        outputs = {t.storage for t in view.trace.outputs} if view.trace else set()
+        outputs = {t.storage for t in (view.trace.outputs if view.trace else ())}
         earlier = [x for x in view.launches if x.index < op.order]
         return bool(targets & outputs) and any(s in written(view, x) for x in earlier for s in op.reads)
 

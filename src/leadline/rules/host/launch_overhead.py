@@ -36,7 +36,7 @@ class LaunchOverhead(Rule):
         own_launch = sum((view.costs[x.index].launch_us if x.index in view.costs else 0.0) * x.repeats for x in view.launches)
         device = max(call_us(view) - own_launch - TORCH_OP_US * torch_ops, 1.0)
         kinds = len({x.kernel for x in view.launches})
-        gains = []
+        gains: list[float] = []
         for us in LAUNCH_US:
             before = max(device, us * count + TORCH_OP_US * torch_ops)
             after = max(device, us * kinds)

@@ -33,7 +33,7 @@ def narrow_accesses(view: View, launch: Launch) -> list[Narrow]:
     facts = view.kernel(launch)
     if facts is None:
         return []
-    found = []
+    found: list[Narrow] = []
     for access in facts.accesses:
         sample = view.access(launch.index, access.line, access.kind)
         if sample is None or sample.indirect or sample.lanes < 64 or access.kind not in ("load", "store"):
@@ -66,11 +66,13 @@ def narrow_accesses(view: View, launch: Launch) -> list[Narrow]:
 def vague_arguments(facts: KernelFacts, launch: Launch, access: Access) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Arguments of unknown divisibility in the address, in the mask, and among divisors of tiles in the address."""
     text = access.expanded or access.pointer
-    in_address = names_in(text) | ({access.base} if access.base else set())
+    in_address = names_in(text)
+    if access.base:
+        in_address = in_address | {access.base}
     in_mask = mask_names(text, access.mask_expanded or access.mask)
     divisors = names_in(" + ".join(tile_divisors(text)))
     order = [p.name for p in facts.parameters if vague(launch.argument(p.name))]
-    scaled = set()
+    scaled: set[str] = set()
     for term in terms(text):
         scaled |= names_in(term.text).union(*(names_in(s) for s in term.scale))
     address = tuple(n for n in order if n in in_address and n not in divisors and (n in scaled or n == access.base))

@@ -80,7 +80,7 @@ def unit_rewrite(view: View, launch: Launch, names: tuple[str, ...]) -> Rewrite 
         sites = file.sites(launch.kernel)
         if any(not plain_use(node, n) for n in useful) or any(s.grid is None for s in sites) or not body:
             return None
-        lines = []
+        lines: list[str] = []
         for name in useful:
             unit = free_name(f"{name.upper()}_UNIT", file.names())
             passed = {s.line: file.launch_argument(s.line, name) for s in sites}

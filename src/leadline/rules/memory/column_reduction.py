@@ -119,7 +119,7 @@ def column_reduction(view: View, launch: Launch, line: int) -> tuple[Rewrite, ..
     Empty when the kernel is of another form."""
     if launch.kernel_file != view.source.path:
         return ()
-    made = []
+    made: list[Rewrite] = []
     for rows, columns in TILES:
         programs = -(-launch.grid[0] // columns)
         for split in (True, False) if programs < ENOUGH * view.sms else (False,):
@@ -252,7 +252,7 @@ def _split(parts: Columns, rows: int, columns: int, sms: int) -> str:
     file.replace_node(stop.args[1], f"{tl}.minimum(({tl}.program_id(1) + 1) * {part}, {limit})")
     for statement in parts.after[:-1]:
         file.delete_statement(statement.lineno)
-    _drop_edits(file, parts.after)
+    file.forget_inside(parts.after)
     keep = f"{tl}.{reduction.func.attr}({name}, axis=0, keep_dims=True)"  # type: ignore[union-attr]
     file.replace_statement(
         parts.after[-1].lineno,
@@ -284,15 +284,9 @@ def _split(parts: Columns, rows: int, columns: int, sms: int) -> str:
     return file.apply()
 
 
-def _drop_edits(file: SourceFile, statements: list[ast.stmt]) -> None:
-    """Forgets the edits inside statements that are replaced or deleted as a whole."""
-    spans = [file.layout.span(s) for s in statements]
-    file._edits = [e for e in file._edits if not any(a <= e.start and e.end <= b for a, b in spans)]
-
-
 def _associative(parts: Columns, name: str, reduction: ast.Call) -> None:
     """Raises NotColumns unless the loop combines values with the operation that the reduction uses."""
-    kind = reduction.func.attr  # type: ignore[union-attr]
+    kind = reduction.func.attr if isinstance(reduction.func, ast.Attribute) else ""
     for s in parts.loop.body:
         if isinstance(s, ast.AugAssign):
             fits = kind == "sum" and isinstance(s.op, ast.Add)
@@ -302,7 +296,7 @@ def _associative(parts: Columns, name: str, reduction: ast.Call) -> None:
                 fits = kind == "sum" and name in (ast.unparse(value.left), ast.unparse(value.right))
             else:
                 wanted = {"max": "maximum", "min": "minimum"}.get(kind, "")
-                fits = bool(wanted) and is_call(value, wanted) and any(ast.unparse(a) == name for a in value.args)  # type: ignore[attr-defined]
+                fits = isinstance(value, ast.Call) and bool(wanted) and is_call(value, wanted) and name in map(ast.unparse, value.args)
         else:
             continue
         if not fits:
@@ -340,7 +334,7 @@ def _finish_kernel(parts: Columns, rows: int, cols: str, name: str, second: str,
     _widen(copy, cols)
     taken = parts.file.names()
     row = free_name("part", taken)
-    _drop_edits(file, [start])
+    file.forget_inside([start])
     file.replace_statement(
         start.lineno,
         f"{row} = {tl}.arange(0, {parts.block})[:, None]\n"

@@ -25,7 +25,7 @@ WITHOUT_EFFECT = (
 def unused(function: ast.FunctionDef) -> list[ast.Assign]:
     """Assignments to one plain name that nothing in the function reads, with a right side free of effects."""
     read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    found = []
+    found: list[ast.Assign] = []
     for node in ast.walk(function):
         if (
             isinstance(node, ast.Assign)
@@ -52,7 +52,7 @@ def without_unused(text: str, before: dict[str, set[str]]) -> str:
     """The file without the assignments that nothing reads, except those named in `before` and those of new functions."""
     while True:
         file = SourceFile(text)
-        lines = []
+        lines: list[int] = []
         for function in [n for n in ast.walk(file.tree) if isinstance(n, ast.FunctionDef) and n.name in before]:
             lines += [
                 n.lineno for n in unused(function) if isinstance(n.targets[0], ast.Name) and n.targets[0].id not in before[function.name]

@@ -50,7 +50,8 @@ def literal(text: str, launch: Launch) -> int | None:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             a, b = literal(ast.unparse(left), launch), literal(ast.unparse(right), launch)
             return a * b if a is not None and b is not None else None
-    return None
+        case _:
+            return None
 
 
 def definitions(function: ast.FunctionDef) -> dict[str, ast.expr]:
@@ -80,7 +81,7 @@ def arithmetic(node: ast.AST) -> list[ast.expr]:
     """The largest integer-arithmetic expressions below a node, outermost first."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod):
         return [node]
-    found = []
+    found: list[ast.expr] = []
     for child in ast.iter_child_nodes(node):
         found += arithmetic(child)
     return found
@@ -189,7 +190,8 @@ def constant_factor(text: str, assignments: dict[str, str], depth: int = 0) -> i
             return math.gcd(constant_factor(ast.unparse(left), assignments, depth), constant_factor(ast.unparse(right), assignments, depth))
         case ast.Name(id=name) if name in assignments and depth < 5:
             return constant_factor(assignments[name], {k: v for k, v in assignments.items() if k != name}, depth + 1)
-    return 1
+        case _:
+            return 1
 
 
 def _non_negative(part: ast.expr, defined: dict[str, ast.expr]) -> bool:

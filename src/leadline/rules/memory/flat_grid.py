@@ -175,7 +175,7 @@ def row_tiled(view: View, launch: Launch, facts: KernelFacts, tile: int, *, defa
 
 def _edited(file: SourceFile, flat: Flat, facts: KernelFacts, launch: Launch, tile: int, defaults: bool) -> str:
     sites = file.sites(launch.kernel)
-    if len(sites) != 1 or sites[0].grid is None or launch.variants > 1 or flat.width is None:
+    if len(sites) != 1 or sites[0].grid is None or launch.variants > 1:
         raise NotFlat("more than one launch")
     line = sites[0].line
     length = literal(ast.unparse(flat.width), launch)
@@ -284,7 +284,7 @@ def _narrow_masks(file: SourceFile, flat: Flat, row: str, column: str, width: st
     for call in (n for n in ast.walk(flat.function) if is_call(n, "load") or is_call(n, "store")):
         assert isinstance(call, ast.Call)
         place = 1 if is_call(call, "load") else 2
-        axes = _dependencies(call.args[0], flat, depends) if call.args else set()
+        axes = _dependencies(call.args[0], flat, depends) if call.args else set[str]()
         mask = next((k.value for k in call.keywords if k.arg == "mask"), call.args[place] if len(call.args) > place else None)
         if not axes and mask is None:
             continue  # a scalar

@@ -97,6 +97,8 @@ class Algebra:
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
                 value, by = self.read(left), self.read(right)
                 return plus(value, times(by, self.quotient(value, by)), -1)
+            case _:
+                pass
         if any(isinstance(n, ast.FloorDiv | ast.Mod) for n in ast.walk(node)) or any(
             isinstance(n, ast.Name) and n.id in self.definitions for n in ast.walk(node)
         ):
@@ -219,4 +221,5 @@ def never_negative(node: ast.expr, definitions: dict[str, ast.expr]) -> bool:
             return never_negative(value, definitions)
         case ast.Subscript(value=value):
             return never_negative(value, definitions)
-    return False
+        case _:
+            return False

@@ -39,7 +39,7 @@ def is_call(node: ast.AST, name: str) -> bool:
 
 def axes_of(node: ast.AST) -> tuple[int, ...]:
     """Program axes that the expression names."""
-    found = set()
+    found: set[int] = set()
     for call in ast.walk(node):
         if is_call(call, "program_id"):
             assert isinstance(call, ast.Call)
@@ -76,7 +76,7 @@ def terms(text: str | None) -> tuple[Term, ...]:
 
 
 def _terms(node: ast.expr, scale: tuple[str, ...], sign: int) -> list[Term]:
-    found = []
+    found: list[Term] = []
     for part, part_sign in summands(node, sign):
         pieces = factors(part)
         varying = [p for p in pieces if axes_of(p) or has_range(p)]

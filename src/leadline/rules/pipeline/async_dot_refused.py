@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from leadline.model import Hypothesis
-from leadline.rules.base import Rule, View, located, raised
+from leadline.rules.base import Example, Rule, View, located, raised
 
 REASONS = {
     "dot_operand_not_multibuffered": "an operand is computed in the loop, so it has a single buffer in shared memory",
@@ -57,3 +57,53 @@ class AsyncDotRefused(Rule):
 
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         return raised(hypothesis, "located")
+
+
+_CASE = """import torch, triton
+import triton.language as tl
+
+CASES = {"square": dict(m=2048, n=2048, k=2048)}
+SMALL = {"tiny": dict(m=128, n=128, k=128)}
+TOLERANCE = dict(rtol=2e-2, atol=2e-1)
+
+
+@triton.jit
+def scaled_matmul_kernel(a_ptr, b_ptr, s_ptr, c_ptr, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    scale = tl.load(s_ptr + cols)
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        a = tl.load(a_ptr + rows[:, None] * K + (start + inner)[None, :])
+        b = tl.load(b_ptr + (start + inner)[:, None] * N + cols[None, :])
+        total = tl.dot(a, b * scale[None, :], total)
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], total.to(tl.float16))
+
+
+def launch(a, b, s):
+    m, k = a.shape
+    n = b.shape[1]
+    c = torch.empty(m, n, device=a.device, dtype=torch.float16)
+    scaled_matmul_kernel[(m // 128, n // 128)](a, b, s, c, n, k, BM=128, BN=128, BK=64, num_warps=8, num_stages=3)
+    return c
+
+
+def reference(a, b, s):
+    return ((a.float() @ b.float()) * s.float()).half()
+
+
+def make_inputs(*, device, seed, m, n, k):
+    torch.manual_seed(seed)
+    half = lambda *shape: torch.randn(*shape, device=device, dtype=torch.float16)
+    return dict(a=half(m, k), b=half(k, n), s=half(n))
+"""
+
+_CLEAN = _CASE.replace("tl.dot(a, b * scale[None, :], total)", "tl.dot(a, b, total)").replace(
+    "total.to(tl.float16))", "(total * scale[None, :]).to(tl.float16))"
+)
+
+AsyncDotRefused.examples = (
+    Example(title="an operand scaled in the loop", line=19, grade="located", before=_CASE),
+    Example(title="the result scaled after the loop", before=_CLEAN),
+)

@@ -103,7 +103,7 @@ class BranchInLoop(Rule):
 
 def invariant_branches(kernel: KernelFacts) -> list[tuple[Branch, Loop]]:
     """(branch, its loop) for branches directly in a loop whose test the loop does not change."""
-    out = []
+    out: list[tuple[Branch, Loop]] = []
     for branch in kernel.branches:
         loop = kernel.loop(branch.loop)
         if loop is not None and branch.invariant and branch.parent == -1 and loop.kind != "while":
@@ -146,7 +146,10 @@ def _loop_with(lines: list[str], loop: ast.For, branch: ast.If, arm: list[ast.st
     if not arm:
         kept: list[str] = []
     else:
-        block = "".join(lines[arm[0].lineno - 1 : arm[-1].end_lineno or 0])
+        first = arm[0].lineno - 1
+        while first > branch.lineno and lines[first - 1].lstrip().startswith("#"):
+            first -= 1  # comments above the arm's first statement
+        block = "".join(lines[first : arm[-1].end_lineno or 0])
         kept = [textwrap.indent(textwrap.dedent(block), " " * branch.col_offset)]
     if not arm and not after and len(before) == 1:
         kept = [" " * branch.col_offset + "pass\n"]

@@ -108,28 +108,29 @@ class UnpipelinedLoad(Rule):
             return
         text = view.text(view.source.path)
         kind = hypothesis.key.rsplit(":", 1)[-1]
-        common = {
-            "id": "",
-            "rule": self.code,
-            "precondition": "the order of iterations and operations is unchanged",
-            "prediction": "the loads become asynchronous copies",
-            "signature": "async_copy",
-            "expect": "increase",
-        }
         if kind == "stages" and launch.call_file == view.source.path:
             for stages in (3, 4):
                 file = SourceFile(text)
                 file.set_launch_option(launch.call_line, "num_stages", str(stages))
-                yield Rewrite(title=f"num_stages={stages}", source=file.apply(), **common)
+                yield self._made(f"num_stages={stages}", file.apply())
         elif kind in ("static", "nodot") and launch.kernel_file == view.source.path:
             for stages in (0,) if kind == "static" else (3, 4):
                 new = _ranged(text, kernel.name, hypothesis.span.line, stages)
                 if new:
-                    yield Rewrite(
-                        title="use range in place of tl.static_range" if not stages else f"tl.range(..., num_stages={stages})",
-                        source=new,
-                        **common,
-                    )
+                    title = "use range in place of tl.static_range" if not stages else f"tl.range(..., num_stages={stages})"
+                    yield self._made(title, new)
+
+    def _made(self, title: str, source: str) -> Rewrite:
+        return Rewrite(
+            id="",
+            rule=self.code,
+            title=title,
+            source=source,
+            precondition="the order of iterations and operations is unchanged",
+            prediction="the loads become asynchronous copies",
+            signature="async_copy",
+            expect="increase",
+        )
 
 
 def _reason(kernel: KernelFacts, loop: Loop, launch: Launch) -> tuple[str, str] | None:
