@@ -64,8 +64,9 @@ def main(codes: list[str]) -> None:
     for stale in set(FOLDER.glob("*.json.gz")) - kept:
         stale.unlink()
     for rule, example in wanted:
+        plain = msgspec.to_builtins(record(rule, example), str_keys=True)
         # mtime=0: recording the same thing twice gives the same bytes
-        path_of(rule, example).write_bytes(gzip.compress(msgspec.json.encode(msgspec.to_builtins(record(rule, example), str_keys=True), order="deterministic"), mtime=0))
+        path_of(rule, example).write_bytes(gzip.compress(msgspec.json.encode(plain, order="deterministic"), mtime=0))
         print(f"{rule.code} {example.title}", file=sys.stderr)
 
 

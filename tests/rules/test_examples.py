@@ -19,7 +19,8 @@ def diagnosed(rule: Rule, example: Example) -> Diagnosis:
     assert path.exists(), f"no recording of {path.name}: run python -m tests.rules.recording {rule.code}"
     recording = load(path)
     assert recording.case.source == example.before, f"{path.name} was recorded from another text: record {rule.code} again"
-    found = Engine(ReplayGatherer(recording), [rule], target="cuda:90", auto=False).run(next(iter(recording.traces)), list(recording.traces)[1:])
+    first, *others = recording.traces
+    found = Engine(ReplayGatherer(recording), [rule], target="cuda:90", auto=False).run(first, others)
     assert found.errors == ()
     return found
 

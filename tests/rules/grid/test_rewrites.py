@@ -89,7 +89,8 @@ def test_segments_are_reported() -> None:
     text = serial_loop.BEFORE.replace(
         "            scale = tl.rsqrt(tl.sum(x * x, 0) / n + 1e-6)\n",
         (
-            "            if tl.load(y_ptr + row) != 0:\n                s = tl.zeros((BLOCK,), tl.float32)\n            s = s + x\n            scale = s\n"
+            "            if tl.load(y_ptr + row) != 0:\n                s = tl.zeros((BLOCK,), tl.float32)\n"
+            "            s = s + x\n            scale = s\n"
         ),
     ).replace("    for i in", "    s = tl.zeros((BLOCK,), tl.float32)\n    for i in")
     made = rows(text)
