@@ -18,7 +18,9 @@ from leadline.execution.frames import stack_line
 from leadline.execution.modules import load_module
 from leadline.execution.worker import Worker
 from leadline.ingest.case import read_source, read_target
+from leadline.model import Check, KernelCase, Unavailable, Verdict
 from leadline.report.json import decode
+from leadline.verify.judge import JudgeRequest
 
 GOOD = '''import torch
 import triton
@@ -228,3 +230,22 @@ def test_a_launch_without_kernels_names_the_file(tmp_path: Path) -> None:
         "remedy": "name a case whose launch runs one", "status": 3,
     }  # fmt: skip
     assert done.stderr == f"error: {path}, case a: launch starts no Triton kernel; name a case whose launch runs one\n"
+
+
+def test_an_original_that_strays_or_cannot_be_checked_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = (
+        Check(name="interpreter", passed=True, detail="error 0; the original: load out of bounds at k.py:15 (1 of 8 lanes)", case="s"),
+        Check(name="interpreter", passed=None, detail="the original itself does not finish within 60 s in case t", case="t"),
+        Check(name="timing", passed=None, detail="not measured: no device"),
+    )
+    nothing = JudgeRequest(case=KernelCase(path="k", source="", kernels=()), original="", candidate="")
+    monkeypatch.setattr(pipeline, "_request", lambda *_: nothing)
+    monkeypatch.setattr(pipeline, "judge", lambda *_: Verdict(outcome="inconclusive", reason="", checks=checks))
+    told: Any = SimpleNamespace(case=SimpleNamespace(source=""), workers=None)
+    assert pipeline._check_original(told) == (
+        Unavailable(what="proof that the original stays within its memory (case s)",
+                    reason="the original: load out of bounds at k.py:15 (1 of 8 lanes)", remedy="mask the lanes beyond the end"),
+        Unavailable(what="check of the original against its reference",
+                    reason="the original itself does not finish within 60 s in case t",
+                    remedy="give SMALL cases that end within seconds in the interpreter"),
+    )  # fmt: skip

@@ -235,12 +235,17 @@ def _check_original(session: Session) -> tuple[Unavailable, ...]:
     request = _request(session, session.case.source, session.case.source)
     verdict = judge(msgspec.structs.replace(request, baseline_only=True), session.workers)
     strays = [(c.case, note) for c in verdict.checks for note in c.detail.split("; ") if "out of bounds" in note]
-    return tuple(
+    found = [
         Unavailable(
             what=f"proof that the original stays within its memory (case {case})", reason=note, remedy="mask the lanes beyond the end"
         )
         for case, note in strays
-    )
+    ]
+    for check in verdict.checks:
+        if check.passed is None and check.name in ("interpreter", "device"):
+            remedy = "give SMALL cases that end within seconds in the interpreter"
+            found.append(Unavailable(what="check of the original against its reference", reason=check.detail, remedy=remedy))
+    return tuple(found)
 
 
 def _proposals(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from programs import HONEST, ORIGINAL, case_of, edit
@@ -127,7 +128,7 @@ def test_a_slow_original_is_no_endless_loop_of_the_candidate(tmp_path: Path, sec
     ask = InterpretRequest(case=case_of(tmp_path), original=ORIGINAL, candidate=HONEST)
     alone = InterpretRequest(case=case_of(tmp_path), original=ORIGINAL)
     with pytest.raises(_Stop) as stop:
-        _call(Slow(seconds), "f", ask, alone, InterpretResult, "tiny", 1.0)
+        _call(cast(Any, Slow(seconds)), "f", ask, alone, InterpretResult, "tiny", 1.0)
     assert stop.value.outcome == outcome
     told = {"rejected": "did not finish within 1 s in case tiny (it was at line 7)",
             "inconclusive": "too slow to be checked within 1 s in case tiny: the original alone takes 0.1 s"}  # fmt: skip
