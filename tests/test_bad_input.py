@@ -161,7 +161,6 @@ def test_a_case_that_cannot_be_traced(
 ) -> None:
     path = write(tmp_path, edited(old, new))
     monkeypatch.setattr(gather, "TRACE_TIMEOUT_S", 3 if "3 s" in line else 60)
-    monkeypatch.setattr(gather.LiveGatherer, "_wake", lambda self: None)
     made: Any = gather.LiveGatherer(read_target(path), session(worker).workers, None, target="cuda:90", versions={})  # type: ignore[arg-type]
     with pytest.raises(KernelError) as caught:
         made.trace("a")
