@@ -4,6 +4,7 @@ The engine sees only the `Gatherer` protocol, so recorded evidence can stand in 
 """
 
 import contextlib
+import importlib.metadata
 import os
 import threading
 import time
@@ -115,7 +116,7 @@ class LiveGatherer:
     def __init__(self, case: KernelCase, workers: Workers, store: Store, *, target: str, versions: dict[str, str]) -> None:
         self.case, self.workers, self.store, self.target = case, workers, store, target
         self.backend: Backend = select(target)
-        self._versions = content_hash(versions)
+        self._versions = content_hash({**versions, "leadline": importlib.metadata.version("leadline")})
         self._device_ceilings: Ceilings | None = None
         self._case_name = ""  # the case being diagnosed: the first one traced
 
@@ -214,7 +215,8 @@ class LiveGatherer:
             answer = self.workers.compile.call(self.backend.functions[what], request, result, timeout=COMPILE_TIMEOUT_S)
         except WorkerError as error:
             return Unavailable(what=f"{what} of {launch.kernel}", reason=error.what, remedy="see leadline doctor")
-        self.store.remember(key, msgspec.msgpack.encode(answer))
+        if not getattr(answer, "error", ""):  # what failed may be mended tomorrow, by an update of the compiler's surroundings or ours
+            self.store.remember(key, msgspec.msgpack.encode(answer))
         return answer
 
 
