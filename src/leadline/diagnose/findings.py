@@ -1,5 +1,7 @@
 """Turns a diagnosis into what a run stores: findings, evidence by id, rewrites by id with their diffs."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from leadline.diagnose.engine import Diagnosis
@@ -27,6 +29,10 @@ class Numbered:
             self._known[content] = f"e{len(self.evidence) + 1}"
             self.evidence[self._known[content]] = msgspec.structs.replace(fact, id=self._known[content])
         return self._known[content]
+
+    def add_all(self, facts: Iterable[Evidence]) -> tuple[str, ...]:
+        """Ids of the facts; what is unavailable is no evidence."""
+        return tuple(self.add(f) for f in facts if not isinstance(f, Unavailable))
 
     def add_rewrite(self, rewrite: Rewrite, original: str, path: str) -> str:
         name = f"r{len(self.rewrites) + 1}"
@@ -62,17 +68,15 @@ def findings(diagnosis: Diagnosis, original: str, path: str, numbered: Numbered)
                 launch=h.launch,
                 key=h.key,
                 why=" ".join(h.notes),
-                evidence=tuple(numbered.add(f) for f in h.facts if not isinstance(f, Unavailable)),
-                against=tuple(numbered.add(f) for f in h.counter if not isinstance(f, Unavailable)),
+                evidence=numbered.add_all(h.facts),
+                against=numbered.add_all(h.counter),
                 rewrite=rewrites[0] if rewrites else "",
                 rewrites=rewrites,
                 consequences=tuple(c for c in h.root_of if c in names),
             )
         )
     refuted = tuple(
-        msgspec.structs.replace(
-            h, evidence=tuple(numbered.add(f) for f in h.facts), against=tuple(numbered.add(f) for f in h.counter), facts=(), counter=()
-        )
+        msgspec.structs.replace(h, evidence=numbered.add_all(h.facts), against=numbered.add_all(h.counter), facts=(), counter=())
         for h in diagnosis.refuted
     )
     _uncited(diagnosis, numbered)

@@ -60,6 +60,28 @@ def test_loop_becomes_a_factor_of_the_grid() -> None:
     assert moved(rows(), "for i") == serial_loop.AFTER
 
 
+def test_only_whole_products_are_replaced() -> None:
+    text = serial_loop.BEFORE.replace("if row < m:", "if row < m + program * ROWS + i * 2 - program * ROWS - i * 2:")
+    source = moved(rows(text), "for i")
+    assert source
+    assert "row = program * ROWS + i" in source  # the other sum still needs both names
+    assert "i = tl.program_id(0) % ROWS" in source
+
+
+def test_comment_behind_the_loop_header_stays() -> None:
+    source = moved(rows(serial_loop.BEFORE.replace("range(ROWS):", "range(ROWS):  # row by row")), "for i")
+    assert source
+    assert "    # row by row\n    # rows know nothing of each other\n    row = tl.program_id(0)\n" in source
+
+
+def test_a_loop_on_one_line_stays() -> None:
+    text = serial_loop.BEFORE.split("    for i in")[0] + "    for i in range(ROWS): tl.store(y_ptr + program * ROWS + i, 0.0)\n\n\ndef make_inputs"
+    text += serial_loop.BEFORE.split("def make_inputs")[1]
+    assert moved(rows(serial_loop.BEFORE), "for i")
+    view_of = rows(text.replace("0.0)\n", "0.0)  # tl.load\n"))
+    assert moved(view_of, "for i") is None
+
+
 def test_loop_variable_is_taken_from_the_program_id_where_it_is_used_alone() -> None:
     source = moved(rows(serial_loop.BEFORE.replace("program * ROWS + i", "program + i * 8")), "for i")
     assert source

@@ -40,18 +40,19 @@ def loop_to_grid(view: View, facts: KernelFacts, function: ast.FunctionDef, loop
         text.replace(grid[axis], f"{bracketed(extent)} * {bracketed(host)}")
     shown = bracketed(ast.unparse(count))
     variable = body.target.id
-    whole = text.text[slice(*text.block(list(body.body)))]
+    if body.body[0].lineno <= (body.iter.end_lineno or 0):
+        return None  # the loop stands on one line
     indent = text.indent(body)
-    inner = indent + textwrap.dedent(whole).replace("\n", "\n" + indent).rstrip(" ")
+    inner = _unindented(text, body, indent, [])
     ids = program_calls(node, axis)
     combined = _combined(node, body, axis, shown)
     start = text.starts[body.lineno - 1]
     end = text.block([body])[1]
     if combined is not None:
-        name, statement, product = combined
+        name, statement, products = combined
         # pid * COUNT + i is the program id of the longer axis itself.
-        replaced = _replace_expression(inner, product, f"tl.program_id({axis})")
-        if replaced is not None and variable not in _names(replaced) and name not in _names(replaced) and _only_use(node, name, body):
+        replaced = _unindented(text, body, indent, [(*text.span(p), f"tl.program_id({axis})") for p in products])
+        if variable not in _names(replaced) and name not in _names(replaced) and _only_use(node, name, body):
             text.edits.append((*text.block([statement]), ""))
             text.edits.append((start, end, replaced))
             return text.result()
@@ -62,6 +63,17 @@ def loop_to_grid(view: View, facts: KernelFacts, function: ast.FunctionDef, loop
         return None
     text.edits.append((start, end, f"{indent}{variable} = tl.program_id({axis}) % {shown}\n{inner}"))
     return text.result()
+
+
+def _unindented(text: Text, loop: ast.For, indent: str, edits: list[tuple[int, int, str]]) -> str:
+    """The loop's body at the loop's own indentation, its first comments included, with the edits (start, end, new) made."""
+    start, end = text.starts[loop.iter.end_lineno or loop.lineno], text.block(list(loop.body))[1]
+    whole = text.text[start:end]
+    for first, last, new in sorted(edits, reverse=True):
+        whole = whole[: first - start] + new + whole[last - start :]
+    header, hash_sign, comment = text.text[text.span(loop.iter)[1] : start].partition("#")
+    kept = f"{indent}#{comment}" if hash_sign and header.strip() == ":" else ""
+    return kept + textwrap.indent(textwrap.dedent(whole), indent)
 
 
 def _names(text: str) -> set[str]:
@@ -87,15 +99,16 @@ def _axis(node: ast.FunctionDef, calls: list[ast.Call], text: Text) -> int | Non
     return 0 if all(grid_of(text, c) for c in calls) else None
 
 
-def _combined(node: ast.FunctionDef, body: ast.For, axis: int, count: str) -> tuple[str, ast.stmt, str] | None:
-    """(name, statement, product): `name = tl.program_id(axis)` before the loop and the text `name * count + variable` inside it."""
+def _combined(node: ast.FunctionDef, body: ast.For, axis: int, count: str) -> tuple[str, ast.stmt, list[ast.BinOp]] | None:
+    """(name, statement, products): `name = tl.program_id(axis)` before the loop and every `name * count + variable` inside it."""
     variable = body.target.id if isinstance(body.target, ast.Name) else ""
     for statement in node.body:
         if isinstance(statement, ast.Assign) and program_axis(statement.value) == axis and isinstance(statement.targets[0], ast.Name):
             name = statement.targets[0].id
-            for form in (f"{name} * {count} + {variable}", f"{variable} + {name} * {count}", f"{count} * {name} + {variable}"):
-                if any(isinstance(n, ast.BinOp) and ast.unparse(n) == form for n in ast.walk(body)):
-                    return name, statement, form
+            forms = (f"{name} * {count} + {variable}", f"{variable} + {name} * {count}", f"{count} * {name} + {variable}")
+            products = [n for n in ast.walk(body) if isinstance(n, ast.BinOp) and ast.unparse(n) in forms]
+            if products:
+                return name, statement, products
     return None
 
 
@@ -108,8 +121,3 @@ def _only_use(node: ast.FunctionDef, name: str, body: ast.For) -> bool:
         if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
     ]
     return not outside and name not in defined(body)
-
-
-def _replace_expression(code: str, old: str, new: str) -> str | None:
-    """The code with the expression `old` (spaces as ast writes them) replaced wherever it stands; None when it does not."""
-    return code.replace(old, new) if old in code else None

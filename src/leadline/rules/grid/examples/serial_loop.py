@@ -53,6 +53,7 @@ TOLERANCE = dict(rtol=1e-2, atol=1e-2)
 @triton.jit
 def normalise_kernel(x_ptr, y_ptr, m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
+    # rows know nothing of each other
     row = tl.program_id(0)
     if row < m:
         x = tl.load(x_ptr + row * n + columns, mask=columns < n, other=0.0).to(tl.float32)
