@@ -75,11 +75,9 @@ def test_comment_behind_the_loop_header_stays() -> None:
 
 
 def test_a_loop_on_one_line_stays() -> None:
-    text = serial_loop.BEFORE.split("    for i in")[0] + "    for i in range(ROWS): tl.store(y_ptr + program * ROWS + i, 0.0)\n\n\ndef make_inputs"
-    text += serial_loop.BEFORE.split("def make_inputs")[1]
-    assert moved(rows(serial_loop.BEFORE), "for i")
-    view_of = rows(text.replace("0.0)\n", "0.0)  # tl.load\n"))
-    assert moved(view_of, "for i") is None
+    head, tail = serial_loop.BEFORE.split("    for i in")[0], serial_loop.BEFORE.split("def make_inputs")[1]
+    loop = "    for i in range(ROWS): tl.store(y_ptr + program * ROWS + i, 0.0)  # tl.load\n"
+    assert moved(rows(f"{head}{loop}\n\ndef make_inputs{tail}"), "for i") is None
 
 
 def test_loop_variable_is_taken_from_the_program_id_where_it_is_used_alone() -> None:
