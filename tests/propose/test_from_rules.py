@@ -15,7 +15,7 @@ REWRITES = {
 def finding(rule: str, *rewrites: str) -> Finding:
     return Finding(
         rule=rule, cause="c", grade="observed", file="k.py", line=1, summary=f"{rule} is why",
-        estimate=Estimate(kind="global", low=1, high=2), key="k:1", evidence=("e1",), rewrites=rewrites, rewrite=rewrites[0] if rewrites else "",
+        estimate=Estimate(kind="global", low=1, high=2), key="k:1", evidence=("e1",), rewrites=rewrites,
     )  # fmt: skip
 
 

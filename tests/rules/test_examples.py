@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 
 import pytest
 
@@ -15,6 +16,12 @@ EXAMPLES = [pytest.param(r, e, id=slug(r, e)) for r in all_rules() for e in r.ex
 
 
 def diagnosed(rule: Rule, example: Example) -> Diagnosis:
+    return _diagnosed(slug(rule, example))
+
+
+@cache
+def _diagnosed(name: str) -> Diagnosis:
+    rule, example = next(p.values for p in EXAMPLES if p.id == name)
     path = path_of(rule, example)
     assert path.exists(), f"no recording of {path.name}: run python -m tests.rules.recording {rule.code}"
     recording = load(path)

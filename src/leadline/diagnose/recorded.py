@@ -99,20 +99,24 @@ class RecordingGatherer:
         return answer
 
     def recording(self) -> Recording:
-        """What was asked and answered. Machine instructions per line are left out where their counters say the same."""
+        """What was asked and answered. Machine instructions per line are left out where their counters say the same, and all times:
+        the same answers make the same recording."""
         slim = {i: msgspec.structs.replace(c, machine=(), stages={}, seconds=0.0) for i, c in self._compiled.items()}
-        calm = {i: msgspec.structs.replace(e, seconds=0.0) for i, e in self._explained.items()}
+        calm = {
+            i: msgspec.structs.replace(e, seconds=0.0, steps=tuple(msgspec.structs.replace(s, seconds=0.0) for s in e.steps))
+            for i, e in self._explained.items()
+        }
         version = next((c.triton for c in slim.values()), "")
         return Recording(
             case=self.case,
             target=self.target,
             ceilings=self.ceilings(),
             triton=version,
-            traces=self._traces,
-            samples=self._samples,
+            traces={name: msgspec.structs.replace(t, seconds=0.0) for name, t in self._traces.items()},
+            samples=tuple(msgspec.structs.replace(s, seconds=0.0) for s in self._samples),
             compiled=slim,
             explained=calm,
-            probes=self._probes,
+            probes={name: msgspec.structs.replace(p, seconds=0.0) for name, p in self._probes.items()},
             profile=self._profile,
         )
 

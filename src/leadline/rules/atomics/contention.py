@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable
 
 from leadline.model import Access, Hypothesis, KernelFacts, LaunchSite, Probe, Rewrite, SourceEdit
-from leadline.rules.atomics.throughput import atomic_us, contended, inflated
+from leadline.rules.atomics.throughput import atomic_us, contended, inflated, summable
 from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
 from leadline.rules.body import names_read, names_written, statements, tile_shape
 from leadline.rules.editing import SourceFile
@@ -96,6 +96,11 @@ class AtomicsContention(Rule):
         atomics = [a for a in kernel.accesses if a.kind == "atomic_add"]
         if len(sites) != 1 or not atomics or any(contended(view, launch, a) != [0] for a in atomics) or launch.grid[1:] != (1, 1):
             return
+        if not all(summable(launch, a) for a in atomics):
+            return
+        outputs = {sites[0].arguments.get(a.base or "", "") for a in atomics}
+        if any(outputs & set(s.arguments.values()) for s in wrapper.launches if s is not sites[0]):
+            return  # another kernel may have added to the output before
         for per_sm in PROGRAMS_PER_SM:
             new = privatised(view.text(view.source.path), kernel, atomics, sites[0], wrapper.assignments, view.sms * per_sm)
             if new:
@@ -116,7 +121,8 @@ def privatised(text: str, kernel: KernelFacts, atomics: list[Access], site: Laun
     """The file with `atomics` replaced by register sums, partial rows and a second kernel; "" when a precondition fails."""
     tree = ast.parse(text)
     function = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == kernel.name), None)
-    if function is None or kernel.loops or kernel.branches or len(site.grid_axes) != 1:
+    # Launched in a loop, the output is added to again and again.
+    if function is None or kernel.loops or kernel.branches or len(site.grid_axes) != 1 or site.loop:
         return ""
     if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & {"row_index", "row_count", "programs", "ROW_COUNT"}:
         return ""  # names this rewrite introduces
@@ -185,6 +191,8 @@ def _body(text: str, function: ast.FunctionDef, program: ast.Call, kernel: Kerne
             if names_written(node) & moved:
                 return None
             head.append(segment)
+    if len(tail) != len(atomics):
+        return None  # one is part of another statement
     indent = " " * function.body[0].col_offset
     return (
         textwrap.indent("".join(head), indent)

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable
 
 from leadline.model import Access, Hypothesis, KernelFacts, LaunchSite, Probe, Rewrite, SourceEdit
-from leadline.rules.atomics.throughput import atomic_us, contended, inflated
+from leadline.rules.atomics.throughput import atomic_us, contended, inflated, summable
 from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
 from leadline.rules.body import names_read, names_written, statements, tile_shape
 from leadline.rules.editing import SourceFile
@@ -96,7 +96,7 @@ class AtomicsLayout(Rule):
             return
         access = next((a for a in kernel.accesses if a.line == hypothesis.span.line and a.kind == "atomic_add"), None)
         sites = [s for s in wrapper.launches if s.kernel == kernel.name]
-        if access is None or len(sites) != 1 or sites[0].line != launch.call_line:
+        if access is None or len(sites) != 1 or sites[0].line != launch.call_line or not summable(launch, access):
             return
         axes = contended(view, launch, access)
         new = exchanged(view.text(view.source.path), kernel, access, axes[0], sites[0]) if axes else ""
@@ -118,7 +118,7 @@ def exchanged(text: str, kernel: KernelFacts, access: Access, axis: int, site: L
     """The file with the loop around `access` and program axis `axis` exchanged; "" when a precondition fails."""
     tree = ast.parse(text)
     function = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == kernel.name), None)
-    if function is None or len(kernel.loops) != 1 or kernel.branches:
+    if function is None or len(kernel.loops) != 1 or kernel.branches or kernel.loops[0].carried:
         return ""
     loop = next((n for n in function.body if isinstance(n, ast.For)), None)
     if loop is None or function.body[-1] is not loop or loop.orelse or not isinstance(loop.target, ast.Name):

@@ -25,6 +25,12 @@ def contended(view: View, launch: Launch, access: Access) -> list[int]:
     return sorted(axes, key=lambda a: -launch.grid[a])
 
 
+def summable(launch: Launch, access: Access) -> bool:
+    """Whether sums of the updates may be kept in float32: the output is of a float type no wider than that."""
+    argument = launch.argument(access.base or "")
+    return argument is not None and argument.tensor is not None and argument.tensor.dtype in ("fp32", "fp16", "bf16")
+
+
 def atomic_us(view: View, launch: Launch, access: Access) -> float:
     """Predicted time of all updates that `access` makes, in microseconds."""
     sample = view.access(launch.index, access.line)

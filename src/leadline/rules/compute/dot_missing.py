@@ -46,9 +46,12 @@ def _broadcast(node: ast.expr) -> tuple[str, int] | None:
         if len(holes) == 1 and all(isinstance(e, ast.Slice) and e.lower is e.upper is e.step is None for e in rest):
             return ast.unparse(node.value), holes[0]
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("expand_dims") and len(node.args) == 2:
-        hole = node.args[1]
-        if isinstance(hole, ast.Constant) and isinstance(hole.value, int):
-            return ast.unparse(node.args[0]), hole.value % 3
+        try:
+            hole = ast.literal_eval(node.args[1])
+        except ValueError:
+            return None
+        if isinstance(hole, int):
+            return ast.unparse(node.args[0]), hole % 3
     return None
 
 

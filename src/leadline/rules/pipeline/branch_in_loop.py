@@ -151,7 +151,7 @@ def _loop_with(lines: list[str], loop: ast.For, branch: ast.If, arm: list[ast.st
             first -= 1  # comments above the arm's first statement
         block = "".join(lines[first : arm[-1].end_lineno or 0])
         kept = [textwrap.indent(textwrap.dedent(block), " " * branch.col_offset)]
-    if not arm and not after and len(before) == 1:
+    if not arm and len(loop.body) == 1:
         kept = [" " * branch.col_offset + "pass\n"]
     return "".join([*before, *kept, *after])
 
