@@ -30,7 +30,8 @@ def test_another_text_and_the_folder_of_the_case(tmp_path: Path) -> None:
 
 
 def test_packages_and_relative_imports(tmp_path: Path) -> None:
-    write(tmp_path, pkg__in____init__="", pkg__in__ops__in____init__="A = 1\n", pkg__in__ops__in__kernel="from ..base import B\nfrom . import near\n")
+    write(tmp_path, pkg__in____init__="", pkg__in__ops__in____init__="A = 1\n")
+    write(tmp_path, pkg__in__ops__in__kernel="from ..base import B\nfrom . import near\n")
     write(tmp_path, pkg__in__base="from pkg.ops import A\n", pkg__in__ops__in__near="C = 1\n")
     found = local_texts(str(tmp_path / "pkg" / "ops" / "kernel.py"))
     assert {str(Path(p).relative_to(tmp_path)) for p in found} == {

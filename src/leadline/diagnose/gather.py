@@ -17,6 +17,8 @@ import msgspec
 from leadline.backends.base import Backend, CompileRequest, ExplainRequest, Explanation, ProbeRequest, select
 from leadline.collect import ceilings, floor, source
 from leadline.collect.sampling import SampleRequest
+from leadline.diagnose.dependencies import local_texts
+from leadline.diagnose.timings import matched
 from leadline.errors import KernelError, LeadlineError, WorkerDied, WorkerError, WorkerTimeout
 from leadline.execution.device import exclusive_device
 from leadline.execution.store import Store
@@ -72,7 +74,7 @@ class Workers:
         self.compile = Worker("compile", environment=common)
         self.interpret = Worker("interpret", environment={**common, "TRITON_INTERPRET": "1"})
         self.device = Worker("device", environment=common) if device else None
-        self._common, self._home, self.waited_s = common, home, 0.0
+        self._common, self._home, self.folder, self.waited_s = common, home, folder, 0.0
 
     def wake(self, case: KernelCase) -> None:
         """Let the interpreter's process import torch while the compiler's does: together they take as long as one."""
@@ -119,6 +121,8 @@ class LiveGatherer:
         self._versions = content_hash({**versions, "leadline": importlib.metadata.version("leadline")})
         self._device_ceilings: Ceilings | None = None
         self._case_name = ""  # the case being diagnosed: the first one traced
+        self._trace: Trace | None = None  # its launches, as traced
+        self._folder = workers.folder
 
     def source(self, trace: Trace | None) -> SourceFacts:
         files: dict[str, str] = {}
@@ -134,7 +138,7 @@ class LiveGatherer:
         self._case_name = self._case_name or case_name
         request = TraceRequest(case=self.case, case_name=case_name, target=self.target)
         try:
-            return self.workers.compile.call("leadline.ingest.dry:trace", request, Trace, timeout=TRACE_TIMEOUT_S)
+            trace = self.workers.compile.call("leadline.ingest.dry:trace", request, Trace, timeout=TRACE_TIMEOUT_S)
         except (WorkerDied, WorkerTimeout) as error:
             # Ours only reads and records; what ends or hangs the process is the user's make_inputs or launch.
             ended = f"made no answer within {TRACE_TIMEOUT_S:g} s" if isinstance(error, WorkerTimeout) else "ended the process"
@@ -143,6 +147,9 @@ class LiveGatherer:
                 where=error.where or self.case.path,
                 remedy="make launch(**make_inputs(...)) return on its own first",
             ) from None
+        if case_name == self._case_name:
+            self._trace = trace
+        return trace
 
     def samples(self, launches: tuple[Launch, ...]) -> tuple[LaunchSample, ...] | Unavailable:
         request = SampleRequest(case=self.case, launches=launches)
@@ -174,7 +181,7 @@ class LiveGatherer:
         except WorkerError as error:
             return Unavailable(what="device timing (level 2)", reason=error.what, remedy="see leadline doctor")
         self._device_ceilings = profile.ceilings
-        return profile
+        return matched(profile, self._trace) if self._trace is not None and case_name == self._case_name else profile
 
     def compile(self, launches: Iterable[Launch]) -> dict[int, Compiled | Unavailable]:
         out: dict[int, Compiled | Unavailable] = {}
@@ -206,8 +213,9 @@ class LiveGatherer:
 
     def _kept(self, what: str, request: Record, launch: Launch, result: type[T]) -> T | Unavailable:
         """Call the back-end's function for `what`, or return its stored answer to the same request on the same texts."""
-        text = self.case.source if launch.kernel_file == self.case.path else _text(launch.kernel_file)
-        key = f"{what}:{content_hash(request, 32)}:{content_hash(text)}:{self._versions}"
+        own = launch.kernel_file == self.case.path
+        texts = local_texts(launch.kernel_file, self.case.source if own else None, folder=self._folder)
+        key = f"{what}:{content_hash(request, 32)}:{content_hash(texts, 32)}:{self._versions}"
         kept = self.store.cached(key)
         if kept is not None:
             return msgspec.msgpack.decode(kept, type=result)
@@ -218,10 +226,3 @@ class LiveGatherer:
         if not getattr(answer, "error", ""):  # what failed may be mended tomorrow, by an update of the compiler's surroundings or ours
             self.store.remember(key, msgspec.msgpack.encode(answer))
         return answer
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError:
-        return ""
