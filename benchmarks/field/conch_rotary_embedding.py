@@ -29,4 +29,5 @@ def make_inputs(*, device, seed, m, n):
     angle = torch.arange(8192)[:, None] * (10000.0 ** (-torch.arange(64) / 64))[None, :]
     cache = torch.cat((angle.cos(), angle.sin()), -1).to(device, torch.float16)
     half = {"device": device, "dtype": torch.float16}
-    return {"positions": torch.randint(0, 8192, (m,), device=device), "q": torch.randn(m, n * 128, **half), "k": torch.randn(m, n * 32, **half), "cache": cache}
+    positions = torch.randint(0, 8192, (m,), device=device)
+    return {"positions": positions, "q": torch.randn(m, n * 128, **half), "k": torch.randn(m, n * 32, **half), "cache": cache}

@@ -20,4 +20,4 @@ def reference(a, b, dc):
 
 def make_inputs(*, device, seed, m, n):
     torch.manual_seed(seed)
-    return {"a": torch.randn(m, n, device=device, dtype=torch.bfloat16), "b": torch.randn(m, n, device=device, dtype=torch.bfloat16), "dc": torch.randn(m, n, device=device, dtype=torch.bfloat16)}
+    return {name: torch.randn(m, n, device=device, dtype=torch.bfloat16) for name in ("a", "b", "dc")}

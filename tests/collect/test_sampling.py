@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from launch_records import CASE, KERNELS, launch, line_of, tensor
+from msgspec import structs
 
 from leadline.collect.sampling import SampleRequest
 from leadline.collect.sampling import addresses as figures
 from leadline.collect.sampling.recorder import planned
 from leadline.execution.worker import Worker
-from leadline.model import AccessSample, Launch, LaunchSample
+from leadline.model import AccessSample, Argument, Launch, LaunchSample
 
 pytestmark = pytest.mark.triton
 
@@ -226,3 +227,15 @@ def test_coalescing_of_known_patterns():
     assert figures.coalescing(lanes * 4, lanes < 32, 4)[0] == 1.0
     tile = lanes[:32, None] * 4 + lanes[None, :32] * 4096
     assert figures.coalescing(tile, None, 4) == (1.0, 32, 16)
+
+
+def test_programs_without_work_at_the_end_do_not_shorten_the_span(worker):
+    rows, width, programs = 8192, 256, 132
+    each = -(-rows // programs)  # 63: the last program gets no row
+    launched = launch("shares", (programs, 1, 1), tensor("x", rows, width, storage=0), tensor("y", rows, width, storage=1), rows=rows,
+                      width=width, BLOCK=width)  # fmt: skip
+    scalars = (Argument(name="each", type="constexpr", value=each, constexpr=True), Argument(name="eps", type="fp32", value=0.5))
+    (sample,) = sampled(worker, structs.replace(launched, arguments=(*launched.arguments, *scalars)))
+    assert sample.note == ""  # `eps.to` needs a tensor, which a float argument is
+    for kind in ("load", "store"):
+        assert access(sample, kind, f"shares.{kind}").unique == rows * width * 4

@@ -8,7 +8,7 @@ import msgspec
 from leadline.diagnose.gather import Gatherer
 from leadline.diagnose.ranking import expected_gain, ranked
 from leadline.errors import KernelError
-from leadline.model import Hypothesis, Launch, Level, ProbeOutcome, Record, Rewrite, Trace, Unavailable
+from leadline.model import Hypothesis, Launch, LaunchSample, Level, ProbeOutcome, Record, Rewrite, Trace, Unavailable
 from leadline.rules.base import Rule, View
 
 Progress = Callable[[str, int, int], None]
@@ -109,6 +109,7 @@ class Engine:
             self.unavailable.append(samples)
             samples = ()
         sampled = {s.launch: s for s in samples}
+        self.unavailable += _partial(trace, samples)
         costs = {x.index: self.gather.cost(x, sampled[x.index]) for x in trace.launches if x.index in sampled}
         trace = settled(trace, {i: c.total_us for i, c in costs.items()})
         kept = {x.index for x in trace.launches}
@@ -300,6 +301,14 @@ def settled(trace: Trace, predicted_us: dict[int, float]) -> Trace:
     for variants in groups.values():
         kept.append(min(variants, key=lambda x: (predicted_us.get(x.index, float("inf")), x.variant_index)))
     return msgspec.structs.replace(trace, launches=tuple(sorted(kept, key=lambda x: x.index)))
+
+
+def _partial(trace: Trace, samples: Sequence[LaunchSample]) -> list[Unavailable]:
+    """One entry per kernel whose programs could not be run to their end: floors and predictions then count only what did run."""
+    names = {launch.index: launch.kernel for launch in trace.launches}
+    reasons = {(names.get(s.launch, ""), s.note): None for s in samples if "stopped: " in s.note or s.note.startswith("cannot sample")}
+    remedy = "read its floor and predictions as those of a part"
+    return [Unavailable(what=f"all accesses of {kernel}", reason=note, remedy=remedy) for kernel, note in reasons]
 
 
 def _suppressed(view: View, rule: Rule, hypothesis: Hypothesis) -> bool:

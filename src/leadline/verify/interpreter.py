@@ -1,7 +1,8 @@
 """Triton's CPU interpreter made fit for judging: repairs, autotuners that do not benchmark, and memory bounds. Runs in workers.
 
-Seen on 3.6: bf16 dots multiply bit patterns, fp32 -> bf16 truncates, one-element arrays no longer convert with NumPy >= 2.4, an
-autotuner asks for a device, an access out of bounds kills the process. All five are mended here.
+Seen on 3.6: bf16 arithmetic and dots work on bit patterns, fp32 -> bf16 truncates, one-element arrays no longer convert with
+NumPy >= 2.4, an autotuner asks for a device, an access out of bounds kills the process, a float argument is a Python number where the
+compiled kernel has a tensor (`eps.to(tl.float32)`), functions of libdevice return None. All are mended here.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import torch
 
 from leadline.errors import EvidenceError, InternalError
 from leadline.execution.frames import is_user_file, original_path
+from leadline.verify import libdevice
 from leadline.verify.comparison import tensors
 
 
@@ -103,13 +105,15 @@ def prepare() -> None:
     interpreter._leadline = True  # type: ignore[attr-defined]
     _repair_bf16(interpreter)
     _repair_index(interpreter)
+    _repair_floats(interpreter)
+    libdevice.install()
     _bypass_autotuner()
     _guard_memory(interpreter)
     _count_launches(interpreter)
 
 
 def _repair_bf16(interpreter: Any) -> None:
-    """bf16 is held as uint16: decode before a dot, and round to nearest even where fp32 is narrowed to it."""
+    """bf16 is held as uint16: decode before arithmetic and dots, round to nearest even where fp32 is narrowed to it."""
     import triton.language as tl
 
     builder, convert = interpreter.InterpreterBuilder, interpreter._convert_float
@@ -118,7 +122,31 @@ def _repair_bf16(interpreter: Any) -> None:
     def decode(handle: Any) -> Any:
         if getattr(handle.dtype, "scalar", handle.dtype) != tl.bfloat16:
             return handle
+        if handle.data.dtype != np.uint16:  # the outcome of a comparison keeps its operands' type
+            return handle
         return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def narrowed(data: Any) -> Any:
+        return interpreter.TensorHandle(convert_float(data, tl.float32, tl.bfloat16, None), tl.bfloat16)
+
+    def widened(plain: Any) -> Any:
+        """`plain`, a method of the builder, with bf16 operands taken as fp32 and a result in fp32 rounded to bf16 again."""
+
+        def method(self: Any, *given: Any) -> Any:
+            wide = [decode(g) if isinstance(g, interpreter.TensorHandle) else g for g in given]
+            if all(w is g for w, g in zip(wide, given, strict=True)):
+                return plain(self, *given)
+            out = plain(self, *wide)
+            return narrowed(out.data) if out.data.dtype == np.float32 else interpreter.TensorHandle(out.data, tl.bfloat16)
+
+        return method
+
+    cast = builder.cast_impl
+
+    def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
+        if dst_type.scalar == tl.bfloat16 and src.dtype.scalar not in (tl.bfloat16, tl.float32):
+            return narrowed(np.asarray(src.data, np.float32))
+        return cast(self, src, dst_type)
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
         return dot(self, decode(a), decode(b), d, *rest)
@@ -132,7 +160,9 @@ def _repair_bf16(interpreter: Any) -> None:
             return (np.ascontiguousarray(data).astype(np.uint32) << np.uint32(16)).reshape(data.shape)
         return convert(data, source, target, rounding)
 
-    builder.create_dot, interpreter._convert_float = create_dot, convert_float
+    builder.create_dot, interpreter._convert_float, builder.cast_impl = create_dot, convert_float, cast_impl
+    for name in ("binary_op", "ternary_op", "unary_op", "create_fma", "create_rsqrt"):
+        setattr(builder, name, widened(getattr(builder, name)))
 
 
 def _repair_index(interpreter: Any) -> None:
@@ -153,6 +183,20 @@ def _repair_index(interpreter: Any) -> None:
 
     if parameters <= 2:
         interpreter._patch_lang_tensor = patch
+
+
+def _repair_floats(interpreter: Any) -> None:
+    """Float arguments become fp32 tensors, as the JIT makes them."""
+    import triton.language as tl
+
+    convert = interpreter._implicit_cvt
+
+    def implicit(argument: Any) -> Any:
+        if isinstance(argument, float):
+            return tl.tensor(interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
+        return convert(argument)
+
+    interpreter._implicit_cvt = implicit
 
 
 def _bypass_autotuner() -> None:

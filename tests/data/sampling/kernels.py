@@ -123,3 +123,12 @@ def reduced(x, y, BLOCK: tl.constexpr):
 @triton.jit
 def broken(x, y):
     tl.store(y, tl.load(x + missing))  # noqa: F821
+
+
+@triton.jit
+def shares(x, y, rows, width, eps, each: tl.constexpr, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * each
+    inner = tl.arange(0, BLOCK)
+    for row in range(first, min(first + each, rows)):
+        value = tl.load(x + row * width + inner)  # shares.load
+        tl.store(y + row * width + inner, value * eps.to(tl.float32))  # shares.store

@@ -103,8 +103,11 @@ def _access(launch: Launch, key: Key, real: list[Program], weights: list[float],
     if kind == "where":
         return common
     per_program = active * common.itemsize
+    # The span of the sampled programs is that of the launch only where its ends took part: the last may have had no work left.
+    outer = [p.recorder.sites.get(key) for p in real if p.role in ("first", "last")]
+    ends = launch.programs <= len(real) or all(s is not None and s.high >= 0 for s in outer)
     total = per_program * launch.programs
-    changed = {"per_program": per_program, "total": total, "unique": _unique(launch, argument, common, pairs, total, indirect)}
+    changed = {"per_program": per_program, "total": total, "unique": _unique(launch, argument, common, pairs, total, indirect, ends)}
     if indirect and control is not None and key in control.recorder.sites:
         changed["scattered"] = _mean_efficiency([(control.recorder.sites[key], 1.0)])
     if not indirect:
@@ -138,8 +141,11 @@ def _shared(key: Key, real: list[Program], middle: Program | None) -> dict[int, 
 
 
 def _unique(launch: Launch, argument: int, common: AccessSample, pairs: list[tuple[Site, float]], total: float,
-            indirect: bool) -> float:  # fmt: skip
-    """Distinct bytes over the launch: no more than requested, than the span the sampled programs cover, than the memory there is."""
+            indirect: bool, ends: bool) -> float:  # fmt: skip
+    """Distinct bytes over the launch: no more than requested, than the span the sampled programs cover, than the memory there is.
+
+    `ends`: the first and the last program made this access, so that the span is the whole launch's.
+    """
     bounds = [total]
     tensor = launch.arguments[argument].tensor if 0 <= argument < len(launch.arguments) else None
     if tensor is not None:
@@ -147,8 +153,9 @@ def _unique(launch: Launch, argument: int, common: AccessSample, pairs: list[tup
         bounds.append(float(max(span * tensor.itemsize, 0)) if not tensor.storage_bytes else float(tensor.storage_bytes - tensor.offset))
     touched = [s for s, _ in pairs if s.high >= 0]
     if not indirect and touched:
-        low, high = min(s.low for s in touched), max(s.high for s in touched)
-        bounds.append(float(offset_of(high) - offset_of(low) + common.itemsize))
+        if ends:
+            low, high = min(s.low for s in touched), max(s.high for s in touched)
+            bounds.append(float(offset_of(high) - offset_of(low) + common.itemsize))
         bounds.append(sum(s.unique * w for s, w in pairs) * common.itemsize * launch.programs)
         if launch.programs <= len(pairs):
             seen = np.concatenate([s.touched for s in touched])
