@@ -142,6 +142,9 @@ class TileTooSmall(Rule):
         facts = view.kernel(launch)
         if facts is None or not literal(site.arguments.get(name, "")) or covers_programs(facts, name):
             return
+        inside = [a for a in facts.accesses if a.loop >= 0 and a.rank != 0]
+        if not inside or any(a.mask is None for a in inside):
+            return  # a longer step would run past the end of the axis
         limit = 1 << max(0, int(count * value - 1)).bit_length()
         warps = launch.option("num_warps", 4)
         for block in (1024, 512, 256, 2048):
