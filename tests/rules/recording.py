@@ -12,11 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from leadline.diagnose.recorded import Recording
-from leadline.model import KernelCase
+from leadline.diagnose.engine import Engine
+from leadline.diagnose.gather import LiveGatherer, Workers
+from leadline.diagnose.recorded import Recording, RecordingGatherer
+from leadline.execution.store import Store
+from leadline.ingest.case import read_target
 from leadline.rules.base import Example, Rule, all_rules
 
 FOLDER = Path(__file__).parent.parent / "data" / "examples"
+TARGET = "cuda:90"
 PLACE = "/examples"  # recordings speak of this folder, whatever machine they were made on
 
 
@@ -32,29 +36,21 @@ def load(path: Path) -> Recording:
     return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Recording)
 
 
-def record(rule: Rule, example: Example) -> Recording:
+def record(rule: Rule, example: Example, workers: Workers) -> Recording:
     """Diagnose the example with this rule on a live compiler and keep all answers."""
-    from leadline.diagnose.engine import Engine
-    from leadline.diagnose.gather import LiveGatherer, Workers
-    from leadline.diagnose.recorded import RecordingGatherer
-    from leadline.execution.store import Store
-    from leadline.ingest.case import read_target
-
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{slug(rule, example)}.py"
-        file.write_text(example.before)
-        case = read_target(str(file))
-        names = case.cases
-        with Workers(folder=folder, device=False) as workers:
-            live = LiveGatherer(case, workers, Store(folder), target="cuda:90", versions={})
-            gather = RecordingGatherer(live, case, "cuda:90")
-            Engine(gather, [rule], target="cuda:90", auto=False).run(names[0], names[1:])
+        gather = live(Path(folder) / f"{slug(rule, example)}.py", example.before, workers)
+        first, *others = gather.case.cases
+        Engine(gather, [rule], target=TARGET, auto=False).run(first, others)
         text = msgspec.json.encode(gather.recording()).decode().replace(folder, PLACE)
     return msgspec.json.decode(text.encode(), type=Recording)
 
 
-def case_of(rule: Rule, example: Example) -> KernelCase:
-    return KernelCase(path=f"{PLACE}/{slug(rule, example)}.py", source=example.before, kernels=())
+def live(file: Path, text: str, workers: Workers) -> RecordingGatherer:
+    """Asks the compiler about this text, written to `file`, and keeps the answers."""
+    file.write_text(text)
+    case = read_target(str(file))
+    return RecordingGatherer(LiveGatherer(case, workers, Store(file.parent), target=TARGET, versions={}), case, TARGET)
 
 
 def main(codes: list[str]) -> None:
@@ -64,7 +60,8 @@ def main(codes: list[str]) -> None:
     for stale in set(FOLDER.glob("*.json.gz")) - kept:
         stale.unlink()
     for rule, example in wanted:
-        plain = msgspec.to_builtins(record(rule, example), str_keys=True)
+        with Workers(folder=str(FOLDER), device=False) as workers:
+            plain = msgspec.to_builtins(record(rule, example, workers), str_keys=True)
         # mtime=0: recording the same thing twice gives the same bytes
         path_of(rule, example).write_bytes(gzip.compress(msgspec.json.encode(plain, order="deterministic"), mtime=0))
         print(f"{rule.code} {example.title}", file=sys.stderr)

@@ -157,7 +157,7 @@ class DotMissing(Rule):
             yield Probe(
                 claim="with tl.dot the operands come through shared memory",
                 grants=(SourceEdit(text=made.source, label="tl.dot instead of the sum"),),
-                signature="ttir.tt_dot",
+                signature="ttir.dot",
                 expect="increase",
                 stage="ttgir",
                 launch=hypothesis.launch,
@@ -183,7 +183,7 @@ class DotMissing(Rule):
                         applicability=applicability,
                         precondition="the product has exactly one shared axis and it is the axis summed",
                         prediction="tt.dot appears, the three-dimensional product disappears",
-                        signature="ttir.tt_dot",
+                        signature="ttir.dot",
                         expect="increase",
                     )
 

@@ -93,6 +93,7 @@ class WarpCount(Rule):
         fitting = _noted(hypothesis)
         if launch is None or not fitting:
             return
+        waits = bool(view.counter(launch.index, "barrier"))  # else nothing that is compiled shows the change
         for value in sorted({fitting, min(fitting * 2, max(1, launch.option("num_warps", 4) // 2))}):
             source = with_options(view, launch, {"num_warps": str(value)})
             if source:
@@ -102,8 +103,8 @@ class WarpCount(Rule):
                     title=f"num_warps = {value}",
                     source=source,
                     precondition="the launch names its number of warps",
-                    prediction="fewer threads, no barriers",
-                    signature="barrier",
+                    prediction="fewer threads, fewer barriers" if waits else "fewer threads",
+                    signature="barrier" if waits else "",
                     expect="decrease",
                     finding=f"{self.code}:{hypothesis.key}",
                     choices={"num_warps": value},
