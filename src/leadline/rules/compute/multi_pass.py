@@ -1,5 +1,6 @@
 """CMP105: one program reads the same data in several passes."""
 
+import math
 from collections.abc import Iterable
 
 from leadline.model import Access, Hypothesis, KernelFacts, Launch
@@ -83,16 +84,17 @@ def _gain(view: View, launch: Launch, extra: float, moved: float) -> float:
     """Speedup if the data were read once: the later passes cost memory or, when the rows in flight fit the L2, L2 bandwidth."""
     sample = view.samples[launch.index]
     ceilings = view.ceilings
-    per_program = moved / max(sample.programs, 1)
-    in_flight = per_program * min(sample.programs, view.sms * 4)
     cost = view.costs.get(launch.index)
+    # What passes through L2 before a program comes back: while it reads, others read, read again and write theirs.
+    in_flight = 1.5 * extra / max(sample.programs, 1) * min(sample.programs, view.sms * (cost.resident if cost else 4))
     rest = max(cost.compute_us, cost.latency_us * 0.5) if cost else 0.0
     if ceilings is None:
         return 1.0 + 0.5 * extra / moved
     first = (moved - extra) / ceilings.copy_bytes_per_s * 1e6
-    rate = ceilings.l2_bytes_per_s if in_flight < 0.6 * ceilings.l2_bytes else ceilings.copy_bytes_per_s
-    later = extra / rate * 1e6
-    return max(first + later, rest) / max(first, rest, 1e-6)
+    if in_flight < 0.6 * ceilings.l2_bytes:
+        # Hits in L2 of some programs go on beside the first reads of others; as in the cost model they overlap, never fully.
+        return max(math.hypot(first, extra / ceilings.l2_bytes_per_s * 1e6), rest) / max(first, rest, 1e-6)
+    return max(first + extra / ceilings.copy_bytes_per_s * 1e6, rest) / max(first, rest, 1e-6)
 
 
 _CASE = """import torch, triton

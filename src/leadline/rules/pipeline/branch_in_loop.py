@@ -4,7 +4,7 @@ import ast
 import textwrap
 from collections.abc import Iterable
 
-from leadline.model import Branch, Hypothesis, KernelFacts, Loop, Probe, Rewrite, SourceEdit
+from leadline.model import Branch, Hypothesis, KernelFacts, Launch, Loop, Probe, Rewrite, SourceEdit
 from leadline.rules.base import Example, Rule, View, located, raised, refuted, seen
 
 
@@ -31,6 +31,8 @@ class BranchInLoop(Rule):
         for launch in view.launches:
             kernel = view.kernel(launch)
             for branch, loop in invariant_branches(kernel) if kernel else ():
+                if kernel and compile_time(kernel, launch, branch.test):
+                    continue
                 loads = [a for a in kernel.accesses if a.branch == branch.id and a.kind == "load" and a.rank != 0] if kernel else []
                 trips = view.loop_trips(launch.index, loop.line)
                 if not loads or loop.kind == "static_range" or (trips and trips.trips_mean < 3):
@@ -99,6 +101,18 @@ class BranchInLoop(Rule):
                 signature="async_copy",
                 expect="increase",
             )
+
+
+def compile_time(kernel: KernelFacts, launch: Launch, test: str) -> bool:
+    """Whether the compiler decides `test`: nothing in it but constants, constexprs, folded arguments and the module's own names."""
+    try:
+        tree = ast.parse(test.strip(), mode="eval")
+    except SyntaxError:
+        return False
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names -= {p.name for p in kernel.parameters if p.constexpr}
+    names -= {a.name for a in launch.arguments if a.constexpr or (a.tensor is None and a.value is None)}
+    return not names & ({p.name for p in kernel.parameters} | {s.name for s in kernel.symbols} | {loop.target for loop in kernel.loops})
 
 
 def invariant_branches(kernel: KernelFacts) -> list[tuple[Branch, Loop]]:

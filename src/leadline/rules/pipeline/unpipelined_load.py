@@ -3,11 +3,12 @@
 import ast
 from collections.abc import Iterable
 
-from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Option, Probe, Rewrite, SourceEdit
+from leadline.model import Access, Hypothesis, KernelFacts, Launch, Loop, Option, Probe, Rewrite, SourceEdit
 from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.editing import SourceFile
 
 MIN_TRIPS = 4
+_LATENCY_S = 0.65e-6  # of a load that misses L2
 
 
 class UnpipelinedLoad(Rule):
@@ -45,8 +46,8 @@ class UnpipelinedLoad(Rule):
                 cost = view.costs.get(launch.index)
                 latency = min(0.8, cost.latency_us / cost.total_us) if cost and cost.total_us > 0 else 0.2
                 dots = any(o.loop == loop.id for o in kernel.of_kind("dot"))
-                # Without a dot other warps hide latency well unless few programs run; a dot loop waits on its operands.
-                high = 1.0 + (0.45 if dots else 0.08) + (0.6 if dots else 0.25) * latency
+                # Without a dot other warps hide latency well unless they ask for too little; a dot loop waits on its operands.
+                high = 1.0 + (0.45 + 0.6 * latency if dots else (0.08 + 0.25 * latency) * _exposed(view, launch, loop, loads))
                 yield self.hypothesis(
                     view,
                     launch,
@@ -131,6 +132,25 @@ class UnpipelinedLoad(Rule):
             signature="async_copy",
             expect="increase",
         )
+
+
+def _exposed(view: View, launch: Launch, loop: Loop, loads: list[Access]) -> float:
+    """Share (0 to 1) of the launch's time in which nothing but issuing this loop's loads ahead would keep memory busy.
+
+    Zero where the loads that resident programs have under way together cover latency times bandwidth many times over; and no more
+    than the loop's share of the bytes that the launch loads.
+    """
+    sample, cost, ceilings = view.samples.get(launch.index), view.costs.get(launch.index), view.ceilings
+    lines = {a.line for a in loads}
+    mine = [a for a in sample.accesses if a.kind == "load" and a.line in lines] if sample else []
+    if not sample or not cost or not ceilings or not mine:
+        return 1.0
+    programs = min(float(cost.resident), max(launch.programs / ceilings.sms, 1.0))
+    under_way = programs * sum(a.lanes * a.active * a.itemsize for a in mine)
+    wanted = _LATENCY_S * ceilings.copy_bytes_per_s / ceilings.sms
+    loaded = sum(a.total for a in sample.accesses if a.kind == "load")
+    share = sum(a.total for a in mine) / loaded if loaded else 1.0
+    return min(1.0, wanted / under_way if under_way else 1.0) * share
 
 
 def _reason(kernel: KernelFacts, loop: Loop, launch: Launch) -> tuple[str, str] | None:
