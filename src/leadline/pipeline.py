@@ -316,7 +316,13 @@ def _best_of(
 
 
 def _request(session: Session, original: str, candidate: str) -> JudgeRequest:
-    return JudgeRequest(case=session.case, original=original, candidate=candidate, device=session.workers.device is not None)
+    return JudgeRequest(
+        case=session.case,
+        original=original,
+        candidate=candidate,
+        device=session.workers.device is not None,
+        target=session.options.target,
+    )
 
 
 def _judged(session: Session, options: OptimizeOptions, original: str, proposal: Proposal, budget_s: float) -> Verdict:

@@ -18,10 +18,30 @@ def test_the_ratio_is_found_and_kept_output_is_the_candidates() -> None:
     renewed: list[int] = []
     race = clock.race(device, side(device, 50, name="old"), side(device, 25, name="new"), 3, budget_s=0.02, seed=1, before=renewed.append)
     assert 1.95 < statistics.speedup(race.original, race.candidate).mid < 2.05
-    assert race.kept is not None
-    assert race.kept[1] == ("new", race.kept[0])
-    assert renewed == [race.kept[0]]
+    assert len(race.kept) == 1 + clock.KEPT
+    assert all(output == ("new", index) for index, output in race.kept)
+    assert renewed == [race.kept[0][0]]
     assert len(race.original) == len(race.candidate) >= clock.MIN_BLOCKS
+
+
+def test_outputs_are_kept_from_all_over_the_race_and_dropped_when_their_inputs_change() -> None:
+    device, calls = SimulatedDevice(), [0]
+
+    def call(index: int) -> int:
+        calls[0] += 1
+        device.work(20)
+        return calls[0]
+
+    late = 0
+    for seed in range(10):
+        changed_at: list[int] = []
+        calls[0] = 0
+        new = clock.Side(call, lambda index: None)
+        old = side(device, 20)
+        race = clock.race(device, old, new, 1, budget_s=0.05, seed=seed, before=lambda index, at=changed_at: at.append(calls[0]))
+        assert all(number > changed_at[0] for _, number in race.kept)  # one input set: all that was kept before is gone
+        late += sum(number > calls[0] / 2 for _, number in race.kept)
+    assert late > 10
 
 
 def test_blocks_are_abba_in_random_order() -> None:

@@ -99,6 +99,16 @@ def test_an_answer_remembered_by_address_is_found(tmp_path: Path, monkeypatch: p
     assert result.correctness[-1].reason.startswith("a timed call was wrong: max error")
 
 
+def test_work_that_stops_once_the_checks_seem_over_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = edit(
+        ("    y = torch", "    launch.calls = getattr(launch, 'calls', 0) + 1\n    y = torch"),
+        ("    kernel(x, y, 60.0)\n", "    if launch.calls < 70:\n        kernel(x, y, 60.0)\n"),
+        text=PROGRAM,
+    )
+    result = measured(tmp_path, lazy, monkeypatch, per_case_budget_s=0.1)
+    assert result.correctness[-1].gate == "replay"
+
+
 def test_in_place_kernels_start_from_the_same_values_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_place = edit(("    y = torch.empty_like(x)\n    kernel(x, y, 60.0)\n    return y\n", "    kernel(x, x, 60.0)\n"), text=PROGRAM)
     result = measured(tmp_path, edit(("60.0", "30.0"), text=in_place), monkeypatch, in_place)

@@ -120,7 +120,7 @@ def test_less_accurate_than_the_original_within_a_loose_tolerance(tmp_path: Path
 
 
 def test_a_candidate_that_replaces_what_judges(tmp_path: Path, interpreter: Worker) -> None:
-    patched = edit(("@triton.jit", "vars(torch)['allclose'] = lambda *a, **k: True\n\n\n@triton.jit"), text=HONEST)
+    patched = edit(("@triton.jit", "alias = torch\nalias.allclose = lambda *a, **k: True\n\n\n@triton.jit"), text=HONEST)
     assert decide(tmp_path, patched, interpreter).reason == "replaced torch.allclose in case tiny"
     assert decide(tmp_path, HONEST, interpreter).correct is True  # the next candidate finds a clean process
 
@@ -128,7 +128,7 @@ def test_a_candidate_that_replaces_what_judges(tmp_path: Path, interpreter: Work
 def test_hanging_and_crashing_candidates_do_not_take_the_tool_along(tmp_path: Path, interpreter: Worker) -> None:
     hang = edit((LAUNCH, LAUNCH + "    while n:\n        pass\n"), text=HONEST)
     assert decide(tmp_path, hang, interpreter, timeout_s=3).reason == "did not finish within 3 s in case tiny (it was at line 19)"
-    crash = edit(("import torch\n", "import os\nimport torch\n"), (LAUNCH, LAUNCH + "    os.abort()\n"), text=HONEST)
+    crash = edit(("import torch\n", "import faulthandler\nimport torch\n"), (LAUNCH, LAUNCH + "    faulthandler._sigabrt()\n"), text=HONEST)
     reason = decide(tmp_path, crash, interpreter).reason
     assert reason.startswith("out-of-bounds access or crash in case tiny (worker interpret was killed by")
 
@@ -255,6 +255,14 @@ def test_a_candidate_that_does_not_compile(tmp_path: Path) -> None:
         assert verdict.reason.startswith("does not compile for cuda:90: ")
         assert "power of 2" in verdict.reason
         honest = judge(JudgeRequest(case=case_of(tmp_path), original=ORIGINAL, candidate=HONEST), Workers(compile=compiler))
+        raising = edit(("n = x.numel()", "n = x.numel()\n    if n > 1000:\n        raise ValueError(n)"))
+        late = judge(JudgeRequest(case=case_of(tmp_path), original=ORIGINAL, candidate=raising), Workers(compile=compiler))
+        always = edit(("n = x.numel()", "raise ValueError('no')"))
+        never = judge(JudgeRequest(case=case_of(tmp_path), original=ORIGINAL, candidate=always), Workers(compile=compiler))
+    assert (late.outcome, late.correct) == ("inconclusive", None)
+    assert late.checks[-2].detail.startswith("small case tiny stands in: launch raised ValueError: 4096")
+    assert (never.outcome, never.correct) == ("rejected", False)
+    assert never.reason.startswith("its launch cannot be traced in case big, where the original's can: launch raised ValueError: no")
     assert honest.compiled is True
     assert [c.detail for c in honest.checks if c.name == "compiles"] == ["1 launches for cuda:90"]
 

@@ -122,7 +122,6 @@ class LiveGatherer:
         self._device_ceilings: Ceilings | None = None
         self._case_name = ""  # the case being diagnosed: the first one traced
         self._trace: Trace | None = None  # its launches, as traced
-        self._folder = workers.folder
 
     def source(self, trace: Trace | None) -> SourceFacts:
         files: dict[str, str] = {}
@@ -214,7 +213,7 @@ class LiveGatherer:
     def _kept(self, what: str, request: Record, launch: Launch, result: type[T]) -> T | Unavailable:
         """Call the back-end's function for `what`, or return its stored answer to the same request on the same texts."""
         own = launch.kernel_file == self.case.path
-        texts = local_texts(launch.kernel_file, self.case.source if own else None, folder=self._folder)
+        texts = local_texts(launch.kernel_file, self.case.source if own else None, folder=self.workers.folder)
         key = f"{what}:{content_hash(request, 32)}:{content_hash(texts, 32)}:{self._versions}"
         kept = self.store.cached(key)
         if kept is not None:

@@ -17,6 +17,7 @@ from leadline.verify.trial import OriginalFails, baseline, examine
 
 _SETS = 4  # input sets that timed calls rotate through
 _SHARE = 0.3  # of the free memory that they may take
+_KEPT_SHARE = 0.1  # of the free memory that outputs kept for re-verification may take
 
 
 class Gpu:
@@ -178,6 +179,7 @@ def _time(
     race = clock.race(
         device, clock.Side(call(program.launch), sets.restore), clock.Side(call(launch), sets.restore), len(sets.live),
         budget_s=request.per_case_budget_s, seed=request.order_seed, before=lambda index: sets.renew(index, request.order_seed + 7919),
+        keep=max(1, min(clock.KEPT, int(_KEPT_SHARE * free / max(output_bytes, 1)))),
     )  # fmt: skip
     timing = CaseTiming(
         case=name, original_us=race.original, candidate_us=race.candidate, original_wall_us=race.original_wall_us,
@@ -187,18 +189,19 @@ def _time(
 
 
 def _verify_kept(
-    program: Program, kept: tuple[int, Any] | None, sets: _Sets, machine: Any, name: str, mutated: tuple[str, ...]
+    program: Program, kept: tuple[tuple[int, Any], ...], sets: _Sets, machine: Any, name: str, mutated: tuple[str, ...]
 ) -> CaseResult | None:
-    """The answer of one timed call against the original's on the same inputs; None when it is right or the kernel works in place."""
+    """Answers of timed calls against the original's on the same inputs; None when all are right or the kernel works in place."""
     changed = tampered()
     if changed:
         return CaseResult(case=name, passed=False, gate="tampering", reason=f"replaced {changed[0]}")
-    if kept is None or mutated or kept[1] is None:
+    if mutated:
         return None
-    expected = program.launch(**sets.live[kept[0]])
-    machine.synchronize()
-    worst = comparison.worst(comparison.compare(kept[1], expected, program.tolerance))
-    # The original is within one tolerance of its reference, so is an honest candidate: two apart at most.
-    if worst is not None and not worst.excess <= 2:
-        return CaseResult(case=name, passed=False, gate="replay", reason=f"a timed call was wrong: {comparison.describe(worst)}")
+    for index, output in kept:
+        expected = program.launch(**sets.live[index])
+        machine.synchronize()
+        worst = comparison.worst(comparison.compare(output, expected, program.tolerance))
+        # The original is within one tolerance of its reference, so is an honest candidate: two apart at most.
+        if worst is not None and not worst.excess <= 2:
+            return CaseResult(case=name, passed=False, gate="replay", reason=f"a timed call was wrong: {comparison.describe(worst)}")
     return None

@@ -23,12 +23,22 @@ _FORBIDDEN_CALLS = {
     "_getframe": "reads its caller's frame", "currentframe": "reads its caller's frame", "settrace": "sets a trace hook",
     "setprofile": "sets a profile hook", "fork": "forks", "_exit": "ends the process", "Popen": "starts a process",
     "get_objects": "searches memory for objects", "compile": "compiles with another compiler",
+    "make_graphed_callables": "captures a graph",
 }  # fmt: skip
 _FORBIDDEN_MODULES = {
     "threading": "starts threads", "multiprocessing": "starts processes", "subprocess": "starts a process", "ctypes": "reaches into memory",
     "gc": "searches memory for objects", "weakref": "keeps results", "inspect": "reads frames", "asyncio": "starts tasks",
-    "concurrent": "starts threads", "socket": "opens sockets",
+    "concurrent": "starts threads", "socket": "opens sockets", "leadline": "reaches for its judge",
+    "builtins": "replaces built-in functions", "importlib": "runs code that cannot be read", "signal": "reaches for its process",
 }  # fmt: skip
+
+# Ways to other modules' and functions' insides, where a name on the left of "=" would be seen as a patch.
+_FORBIDDEN_ATTRIBUTES = frozenset(
+    ("__dict__", "__globals__", "__builtins__", "__code__", "__closure__", "__defaults__", "__setattr__", "__subclasses__",
+     "f_back", "f_globals", "f_locals", "f_builtins", "tb_frame", "gi_frame")
+)  # fmt: skip
+_HARMLESS = ("re.compile", "triton.compile")
+_HARMLESS_OS = ("os.path.", "os.environ.get", "os.getenv", "os.cpu_count", "os.fspath")
 
 
 class Objection(Record, frozen=True):
@@ -166,20 +176,48 @@ def _imports(tree: ast.AST) -> dict[str, tuple[str, int]]:
 
 
 def _forbidden(old: ast.Module, new: ast.Module) -> Iterator[Objection]:
-    known = {target.partition(".")[0] for target, _ in _imports(old).values()}
+    imported = {target for target, _ in _imports(old).values()}
+    known = {target.partition(".")[0] for target in imported}
     for target, line in _imports(new).values():
         root = target.partition(".")[0]
         if root in _FORBIDDEN_MODULES and root not in known:
             yield Objection(gate="forbidden", reason=f"{_FORBIDDEN_MODULES[root]} (import {root})", line=line)
+        elif target not in imported and target not in _HARMLESS and (why := _FORBIDDEN_CALLS.get(target.rpartition(".")[2])):
+            yield Objection(gate="forbidden", reason=f"{why} ({target})", line=line)
+        elif root == "os" and target != "os" and target not in imported and not target.startswith(_HARMLESS_OS):
+            yield Objection(gate="forbidden", reason=f"reaches for its process ({target})", line=line)
     used = {name for name, _ in _calls(old)}
     for name, line in _calls(new):
         last = name.rpartition(".")[2]
-        if name in used or name in ("re.compile", "triton.compile"):
+        if name in used or name in _HARMLESS:
             continue
         if last in _FORBIDDEN_CALLS:
             yield Objection(gate="forbidden", reason=f"{_FORBIDDEN_CALLS[last]} ({name})", line=line)
         if name in ("__import__", "importlib.import_module", "exec", "eval"):
             yield Objection(gate="forbidden", reason=f"runs code that cannot be read ({name})", line=line)
+        if name.startswith("os.") and not name.startswith(_HARMLESS_OS):
+            yield Objection(gate="forbidden", reason=f"reaches for its process ({name})", line=line)
+    before = _insides(old)
+    for name, line in _insides(new).items():
+        if name not in before:
+            yield Objection(gate="forbidden", reason=f"reaches into modules or frames ({name})", line=line)
+
+
+def _insides(tree: ast.AST) -> dict[str, int]:
+    """What gives access to the insides of modules, functions and frames: name -> first line."""
+    system = {name for name, (target, _) in _imports(tree).items() if target == "sys"}
+    found: dict[str, int] = {}
+    for node in ast.walk(tree):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in _FORBIDDEN_ATTRIBUTES:
+            found.setdefault(name, node.lineno)  # pyright: ignore[reportAttributeAccessIssue]
+        elif (isinstance(node, ast.Attribute) and node.attr == "modules" and _dotted(node.value) in system) or (
+            isinstance(node, ast.ImportFrom) and node.module == "sys" and any(a.name == "modules" for a in node.names)
+        ):
+            found.setdefault("sys.modules", node.lineno)
+        elif isinstance(node, ast.Call) and _dotted(node.func) == "vars" and node.args:
+            found.setdefault("vars", node.lineno)
+    return found
 
 
 def _calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -196,7 +234,7 @@ def _host_functions(tree: ast.Module) -> list[ast.stmt]:
     kept = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
-            decorators = " ".join(ast.unparse(d) for d in node.decorator_list)
+            decorators = [_dotted(d.func if isinstance(d, ast.Call) else d).rpartition(".")[2] for d in node.decorator_list]
             if "jit" in decorators or node.name in CASE_NAMES:
                 continue
         elif isinstance(node, ast.ClassDef) and node.name == "Model":
@@ -214,6 +252,11 @@ def _computations(tree: ast.Module) -> dict[str, int]:
         for node in ast.walk(statement):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
                 found.setdefault("@", node.lineno)
+            # A function named is as good as called: `f = torch.matmul` two lines above.
+            if isinstance(node, ast.Attribute) and (root := _dotted(node).partition(".")[0]) in modules:
+                full = modules[root] + _dotted(node)[len(root) :]
+                if full.rpartition(".")[2] in _COMPUTES:
+                    found.setdefault(full, node.lineno)
             if not isinstance(node, ast.Call):
                 continue
             name = _dotted(node.func)
@@ -226,7 +269,19 @@ def _computations(tree: ast.Module) -> dict[str, int]:
                 found.setdefault(name, node.lineno)
             elif isinstance(node.func, ast.Attribute) and node.func.attr in _COMPUTES and root not in ("tl", "triton", "math", "np"):
                 found.setdefault("." + node.func.attr, node.lineno)
+            elif name == "getattr" and (full := _named_by_text(node, modules)):
+                found.setdefault(full, node.lineno)
     return found
+
+
+def _named_by_text(call: ast.Call, modules: dict[str, str]) -> str:
+    """What `getattr(torch.x, "name")` is, "" when it is harmless. A name that is computed may be any."""
+    owner, _, rest = _dotted(call.args[0]).partition(".") if call.args else ("", "", "")
+    name = call.args[1] if len(call.args) > 1 else None
+    known = name.value if isinstance(name, ast.Constant) else "?"
+    if owner not in modules:
+        return f".{known}" if known in _COMPUTES else ""
+    return ".".join(filter(None, (modules[owner], rest, str(known)))) if known == "?" or known in _COMPUTES else ""
 
 
 def _fallbacks(case: KernelCase, old: ast.Module, new: ast.Module) -> Iterator[Objection]:
@@ -251,8 +306,11 @@ def _guarded_launches(old: ast.Module, new: ast.Module) -> Iterator[Objection]:
     def guarded(tree: ast.Module) -> list[int]:
         lines = []
         for node in ast.walk(tree):
-            if isinstance(node, ast.Try):
-                for inner in node.body:
+            suppresses = isinstance(node, ast.With) and any(
+                isinstance(i.context_expr, ast.Call) and _dotted(i.context_expr.func).endswith("suppress") for i in node.items
+            )
+            if isinstance(node, ast.Try) or suppresses:
+                for inner in node.body:  # pyright: ignore[reportAttributeAccessIssue]
                     lines += [n.lineno for n in ast.walk(inner) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
         return lines
 

@@ -253,7 +253,12 @@ def _compiles(request: JudgeRequest, workers: Processes, trial: _Trial) -> None:
         try:
             ask = TraceRequest(case=case, case_name=name, target=request.target)
             trace = workers.compile.call("leadline.ingest.dry:trace", ask, Trace, timeout=request.timeout_s)
-            if not trace.launches and _launches(request, workers.compile, name):
+            if trace.fallback and not _traced(request, workers.compile, name).fallback:
+                # The full-size launch went unseen: what holds for the small cases must not stand for it.
+                trial.checks.append(Check(name="compiles", passed=None, detail=trace.fallback, case=name))
+                trial.fields["correct"] = None
+                return
+            if not trace.launches and _traced(request, workers.compile, name).launches:
                 reason = f"launches no Triton kernel in case {name}"
                 trial.checks.append(Check(name="kernels", passed=False, detail=reason, case=name))
                 trial.fields["correct"] = False
@@ -267,16 +272,29 @@ def _compiles(request: JudgeRequest, workers: Processes, trial: _Trial) -> None:
                     trial.checks.append(Check(name="compiles", passed=False, detail=reason, case=name))
                     raise _Stop("rejected", f"{reason} in case {name}")
         except LeadlineError as error:
+            if isinstance(error, (KernelError, WorkerDied, WorkerTimeout)) and _traces(request, workers.compile, name):
+                reason = f"its launch cannot be traced in case {name}, where the original's can: {error.what}"
+                trial.checks.append(Check(name="compiles", passed=False, detail=reason, case=name))
+                trial.fields["correct"] = False
+                raise _Stop("rejected", reason) from None
             trial.checks.append(Check(name="compiles", passed=None, detail=str(error), case=name))
             return
     trial.fields["compiled"] = True
     trial.checks.append(Check(name="compiles", passed=True, detail=f"{len(trace.launches)} launches for {request.target}", case=name))
 
 
-def _launches(request: JudgeRequest, worker: Caller, name: str) -> int:
-    """How many launches the original makes in that case, traced; a wrapper that turns to a library for large sizes shows here."""
+def _traced(request: JudgeRequest, worker: Caller, name: str) -> Trace:
+    """The original's launches in that case; a wrapper that turns to a library or fails for large sizes shows against them."""
     ask = TraceRequest(case=request.case, case_name=name, target=request.target, text=request.original)
-    return len(worker.call("leadline.ingest.dry:trace", ask, Trace, timeout=request.timeout_s).launches)
+    return worker.call("leadline.ingest.dry:trace", ask, Trace, timeout=request.timeout_s)
+
+
+def _traces(request: JudgeRequest, worker: Caller, name: str) -> bool:
+    """Whether the original's launches of that case can be traced: then a candidate whose cannot is at fault."""
+    try:
+        return bool(_traced(request, worker, name).launches)
+    except LeadlineError:
+        return False
 
 
 def _call(worker: Caller, function: str, request: Record, alone: Record, result: type[T], name: str, timeout: float) -> T:
