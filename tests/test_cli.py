@@ -178,7 +178,7 @@ def test_level_2_without_a_device_is_status_4(pipeline, folder, capsys):
     out, err = capsys.readouterr()
     assert decode(out) == pipeline.run  # the report is there all the same, and stdout stays one object
     assert err == (
-        "error: --level 2: level 2 was asked for and nothing could be measured; run on a machine with a device, or pass --profile FILE\n"
+        "error: --level 2: level 2 was asked for and nothing could be measured; run on a machine with a device\n"
     )
 
 

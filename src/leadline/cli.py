@@ -36,7 +36,7 @@ INTERRUPTED = 130
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="file.py, file.py::kernel, a recorded case or a run id.")]
 Case = Annotated[str, typer.Option("--case", metavar="NAME", help="A name in CASES, or a file that holds CASES.")]
 CompileFor = Annotated[str | None, typer.Option("--target", metavar="BACKEND:ARCH", help="Compile for, e.g. cuda:90.")]
-ProfileFile = Annotated[str, typer.Option("--profile", metavar="FILE", help="Use an imported profile at level 2.")]
+ProfileFile = Annotated[str, typer.Option("--profile", metavar="FILE", help="A profile for level 2; cannot be imported yet.")]
 Device = Annotated[str, typer.Option("--device", metavar="auto|none", help="none: leave a present device alone.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (docs/run.schema.json).")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="One line per finding, no progress.")]
@@ -424,7 +424,7 @@ def _require_level(run: "Run", level: str, profile: str) -> None:
         raise EvidenceError(
             "level 2 was asked for and nothing could be measured",
             where="--level 2",
-            remedy="run on a machine with a device, or pass --profile FILE",
+            remedy="run on a machine with a device",
         )
     if not any(str(done.level) == level for done in run.levels):
         why = f": {reason.reason}" if reason else ""

@@ -25,9 +25,7 @@ from leadline.execution.store import Store
 from leadline.ingest.case import read_source, read_target
 from leadline.ingest.dry import CaseNames, TraceRequest
 from leadline.model import Candidate, Finding, KernelCase, Round, Run, Unavailable, Verdict, content_hash
-from leadline.propose.base import Proposal
-from leadline.propose.from_rules import RulesProposer
-from leadline.propose.search import SearchProposer
+from leadline.propose.base import Proposal, proposer
 from leadline.rules.base import Rule, all_rules
 from leadline.settings import DiagnoseOptions, OptimizeOptions, Progress, VerifyOptions
 from leadline.verify.judge import JudgeRequest, judge
@@ -47,6 +45,8 @@ class Session:
     """What one command needs: the case, its names, the store, the workers and the versions of what runs in them."""
 
     def __init__(self, options: DiagnoseOptions, stack: contextlib.ExitStack) -> None:
+        if options.profile:
+            raise EvidenceError("profiles cannot be imported yet", where=options.profile, remedy="run on a machine with a device")
         self.options = options
         self.store = Store(options.home or None)
         self.case = read_target(options.target_file, options.case_file or None)
@@ -251,13 +251,11 @@ def _check_original(session: Session) -> tuple[Unavailable, ...]:
 def _proposals(
     session: Session, options: OptimizeOptions, parent: Candidate, found: tuple[Finding, ...], numbered: Numbered
 ) -> list[Proposal]:
-    proposers = {"rules": RulesProposer(), "search": SearchProposer()}
     out: list[Proposal] = []
     for name in options.proposers:
         if name == "search" and session.workers.device is None:
             continue  # a choice among constants that only a clock can make
-        if name in proposers:
-            out += proposers[name].propose(parent, found, numbered.rewrites)
+        out += proposer(name).propose(parent, found, numbered.rewrites)
     return out
 
 
@@ -325,27 +323,26 @@ def _request(session: Session, original: str, candidate: str) -> JudgeRequest:
     )
 
 
-def _judged(session: Session, options: OptimizeOptions, original: str, proposal: Proposal, budget_s: float) -> Verdict:
+def _judged(
+    session: Session, options: OptimizeOptions, original: str, proposal: Proposal, budget_s: float, *, first_call: bool = False
+) -> Verdict:
     request = msgspec.structs.replace(
         _request(session, original, proposal.candidate.source),
         threshold=options.threshold - 1.0,
         allow_numerics=options.allow_numerics,
         applicability=proposal.applicability,
         per_case_budget_s=budget_s,
-        compile_cost=proposal.rule in COMPILE_COST_RULES,
+        compile_cost=first_call or any(r.first_call for r in all_rules() if r.code == proposal.rule),
     )
     return judge(request, session.workers)
-
-
-COMPILE_COST_RULES = frozenset({"HST102"})  # what these mend is the first call, not the steady state
 
 
 def _settled(session: Session, options: OptimizeOptions, run: Run, original: Candidate, best: _Node, progress: Progress) -> Run:
     """The final candidate judged from scratch against the original: only this verdict is the run's result."""
     progress("judging the result against the original", 0, 1)
-    cold = any(r.verdict == "accepted" and r.details is not None and "cold" in r.details.reason for r in run.rounds)
-    proposal = Proposal(candidate=best.candidate, hypothesis="all accepted changes together", rule="HST102" if cold else "")
-    verdict = _judged(session, options, original.source, proposal, FINAL_BUDGET_S)
+    cold = any(r.verdict == "accepted" and r.details and any(c.name == "compile_cost" for c in r.details.checks) for r in run.rounds)
+    proposal = Proposal(candidate=best.candidate, hypothesis="all accepted changes together")
+    verdict = _judged(session, options, original.source, proposal, FINAL_BUDGET_S, first_call=cold)
     number = len(run.rounds) + 1
     last = Round(
         round=number,
@@ -397,6 +394,7 @@ def verify(options: VerifyOptions, progress: Progress = silent) -> Run:
             allow_numerics=options.allow_numerics,
             per_case_budget_s=FINAL_BUDGET_S,
             compile_cost=options.first_call,
+            cases=(options.case,) if options.case in session.names.cases else (),
         )
         verdict = judge(request, session.workers)
         entry = Round(

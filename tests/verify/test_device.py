@@ -131,7 +131,7 @@ def test_without_a_device(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
     case = case_of(tmp_path, PROGRAM)
-    text = "device timing: no CUDA device here; run on a machine with a device, or pass --profile FILE"
+    text = "device timing: no CUDA device here; run on a machine with a device"
     with Worker("device") as worker:
         with pytest.raises(EvidenceError) as caught:
             worker.call("leadline.verify.device:measure", DeviceRequest(case=case, original=PROGRAM, candidate=FAST), DeviceResult)

@@ -13,7 +13,7 @@ import torch
 
 from leadline.errors import EvidenceError
 
-REMEDY = "run on a machine with a device, or pass --profile FILE"
+REMEDY = "run on a machine with a device"
 
 
 def no_device() -> EvidenceError:

@@ -149,7 +149,7 @@ def triage(found: Environment, home: Path) -> tuple[Item, ...]:
         capability = f" (compute capability {found.capability})" if found.capability else ""
         items.append(Item(name="device", state="ok", detail=found.device + capability))
     else:
-        remedy = "nothing is timed here; run on a machine with a device, or pass --profile FILE"
+        remedy = "nothing is timed here; run on a machine with a device"
         items.append(Item(name="device", state="warning", detail=found.device_problem or "none", remedy=remedy))
     items.append(cache_item(home))
     return tuple(items)

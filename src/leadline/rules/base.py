@@ -144,6 +144,7 @@ class Rule:
     family: ClassVar[str]  # host grid tile memory compute pipeline atomics
     targets: ClassVar[tuple[str, ...]] = ("cuda",)
     examples: ClassVar[tuple[Example, ...]] = ()
+    first_call: ClassVar[bool] = False  # its rewrites save compiling: they are judged by the first call, not by the steady state
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         """Hypotheses that the view raises. Called after every level; the engine drops those it already has (same rule and key)."""

@@ -32,6 +32,7 @@ class RecompilePerShape(Rule):
 
     code, slug, cause, family = "HST102", "recompile-per-shape", "recompile_per_shape", "host"
     targets = ("cuda", "hip", "ascend")
+    first_call = True
 
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         if view.trace is None:
@@ -125,7 +126,7 @@ def _tuned(launches: list[Launch]) -> set[str]:
     """Constexprs that the autotuner's configuration sets."""
     found: set[str] = set()
     for launch in launches:
-        found |= {name for name in launch.constexprs if name and f"{name}" in launch.variant}
+        found |= set(launch.constexprs) & _words(launch.variant)
         found |= set(launch.heuristics)
     return found
 
