@@ -13,7 +13,7 @@ from leadline.rules.base import Example, Rule, rule
 from leadline.verify.judge import JudgeRequest, judge
 from tests.rules.recording import TARGET, live, load, path_of, record, slug
 
-CODES = ("ATM101", "CMP102", "GRD102", "MEM104", "PIP102", "TIL101")
+CODES = ("ATM101", "CMP102", "GRD102", "MEM104", "PIP102", "TIL103")
 OTHER_RESULT = ("x * x + x)", "x * x - x)")
 
 pytestmark = pytest.mark.triton
@@ -57,9 +57,11 @@ def test_live(code: str, workers: Workers, tmp_path) -> None:
     kernel = found.hypotheses[0].kernel
     old = compiled_kernels(example.before, made, example, workers, tmp_path)[kernel]
     new = compiled_kernels(best.source, made, example, workers, tmp_path)[kernel]
-    before, after = read(old, best.signature), read(new, best.signature)
-    assert moved(best.expect, before, after), f"{best.signature} went from {before} to {after}, not {best.expect}"
-    assert not moved(best.expect, before, before), "a prediction that nothing could falsify"
+    assert bool(best.signature) is (code != "TIL103")  # more columns a step leave no trace in what is compiled
+    if best.signature:
+        before, after = read(old, best.signature), read(new, best.signature)
+        assert moved(best.expect, before, after), f"{best.signature} went from {before} to {after}, not {best.expect}"
+        assert not moved(best.expect, before, before), "a prediction that nothing could falsify"
     case = live(tmp_path / f"{slug(made, example)}.py", example.before, workers).case
     # The small cases have fewer rows than programs; with four programs each walks several.
     candidate = best.source.replace("min(row_count, 264)", "min(row_count, 4)")
