@@ -13,9 +13,10 @@ import msgspec
 
 from leadline.backends.base import CompileRequest
 from leadline.backends.nvidia import machine
+from leadline.backends.nvidia.call_lines import at_call_starts
 from leadline.backends.nvidia.lowering import CapturedDescriptor, Lowering, listening
 from leadline.backends.nvidia.signature import COPIES, LOADS, STORES, IrCounts
-from leadline.backends.nvidia.source import Source, describe
+from leadline.backends.nvidia.source import Source, describe, text_of
 from leadline.errors import KernelError, LeadlineError
 from leadline.ir.parse import parse
 from leadline.model import Compiled, IrOp, Launch, MachineLine, Resources
@@ -42,7 +43,7 @@ def compile_launch(request: CompileRequest) -> Compiled:
             report.error = str(error)
         except Exception as error:  # whatever a compiler raises about the user's kernel is the answer, never our crash
             report.error, report.error_line = describe_error(error, captured.read(), source.file, definition_line(source, request.launch))
-    return Compiled(
+    compiled = Compiled(
         launch=request.launch.index,
         target=request.target,
         triton=triton.__version__,
@@ -59,6 +60,7 @@ def compile_launch(request: CompileRequest) -> Compiled:
         error=report.error,
         error_line=report.error_line,
     )
+    return at_call_starts(compiled, text_of(source), source.file)
 
 
 class _Report:

@@ -5,10 +5,11 @@ import time
 from collections import Counter
 
 from leadline.backends.base import ExplainRequest, Explanation
+from leadline.backends.nvidia.call_lines import messages_at_call_starts
 from leadline.backends.nvidia.compile import definition_line, describe_error
 from leadline.backends.nvidia.lowering import STEPPED, CapturedDescriptor, Lowering, Pass, listening, run_passes
 from leadline.backends.nvidia.messages import DEBUG_TYPES, LAYOUT_TYPE, Found, OperationLines, considered_dots, read_debug, read_diagnostics
-from leadline.backends.nvidia.source import Source, describe
+from leadline.backends.nvidia.source import Source, describe, text_of
 from leadline.errors import KernelError
 from leadline.model import CompilerMessage, PassStep
 from leadline.model.base import content_hash
@@ -43,7 +44,7 @@ def explain(request: ExplainRequest) -> Explanation:
         run.error = f"{text} (line {at})" if at else text
     return Explanation(
         steps=tuple(run.steps),
-        messages=tuple(run.messages()),
+        messages=messages_at_call_starts(run.messages(), text_of(source), source.file),
         debug_channel=run.debug_channel,
         passes=run.passes,
         seconds=time.perf_counter() - started,

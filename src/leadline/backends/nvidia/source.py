@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+from pathlib import Path
 from typing import Any
 
 from leadline.errors import KernelError, UsageError
@@ -23,6 +24,16 @@ class Source(Record, frozen=True):
     constants: dict[str, Scalar]
     divisible: tuple[str, ...]
     options: dict[str, int | float | bool | str | None]
+
+
+def text_of(source: Source) -> str:
+    """The text of the kernel's file, as edited; "" when it cannot be read."""
+    if source.text is not None:
+        return source.text
+    try:
+        return Path(source.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def describe(launch: Launch, grants: tuple[Fact, ...] = ()) -> Source:

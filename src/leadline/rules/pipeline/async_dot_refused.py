@@ -6,7 +6,8 @@ from leadline.model import Hypothesis
 from leadline.rules.base import Example, Rule, View, located, raised
 
 REASONS = {
-    "dot_operand_not_multibuffered": "an operand is computed in the loop, so it has a single buffer in shared memory",
+    "dot_operand_not_multibuffered": "an operand does not come straight from an asynchronous copy (computed, re-laid or not pipelined), "
+    "so it has a single buffer in shared memory",
     "dot_result_used": "its result of the iteration before is used by something other than the dot",
     "dot_unconditional": "its result is used in the same iteration",
     "dot_accumulator_not_fp32": "its accumulator is not float32",

@@ -50,7 +50,8 @@ class BranchInLoop(Rule):
                     end_line=branch.line,
                     low=1.02,
                     high=high,
-                    claim=f"the loads under `if {branch.test}` are not pipelined, and the test is the same in every iteration",
+                    claim=f"the loads under `if {' '.join(branch.test.split())}` are not pipelined, "
+                    "and the test is the same in every iteration",
                     prediction="asynchronous copies appear once the branch is outside the loop",
                     facts=[seen(f"load under a branch of the loop in line {loop.line}", launch.kernel_file, a.line) for a in loads[:2]],
                 )
@@ -106,7 +107,7 @@ class BranchInLoop(Rule):
 def compile_time(kernel: KernelFacts, launch: Launch, test: str) -> bool:
     """Whether the compiler decides `test`: nothing in it but constants, constexprs, folded arguments and the module's own names."""
     try:
-        tree = ast.parse(test.strip(), mode="eval")
+        tree = ast.parse(f"({test})", mode="eval")
     except SyntaxError:
         return False
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
