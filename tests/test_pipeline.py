@@ -82,6 +82,8 @@ class Session:
         self.diagnoses = {f"{name}\n": found for name, found in diagnoses.items()}
         self.case = KernelCase(path="/k.py", source=ORIGINAL, kernels=("k",))
         self.case_name = "full"
+        self.options = DiagnoseOptions(target_file="/k.py", target="cuda:80")
+        self.names = SimpleNamespace(cases=("full", "other"), small=("odd",))
         self.workers = SimpleNamespace(device=object() if device else None, waited_s=0.0)
         self.saved: list[Run] = []
         self.store = SimpleNamespace(save_run=self.saved.append)
@@ -182,6 +184,7 @@ def test_what_the_judge_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = judge.asked
     assert (one.applicability, one.compile_cost, one.per_case_budget_s) == ("guarded", True, pipeline.SCREEN_BUDGET_S)
     assert (two.applicability, two.compile_cost) == ("safe", False)
+    assert one.target == "cuda:80"
     assert one.threshold == pytest.approx(0.02)
 
 
@@ -297,7 +300,7 @@ def test_an_original_that_leaves_its_memory_is_reported(monkeypatch: pytest.Monk
 
 
 def test_first_calls_are_timed_again_in_the_final_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    cold = msgspec.structs.replace(accepted(3.0), reason="cold first call")
+    cold = msgspec.structs.replace(accepted(3.0), checks=(Check(name="compile_cost", passed=True),))
     session = Session({"original": [found("one", rule="HST102")]})
     judge = Judge(one=cold)
     optimized(monkeypatch, session, judge)
@@ -332,7 +335,8 @@ def test_verify_is_the_judge_alone(monkeypatch: pytest.MonkeyPatch, tmp_path) ->
     run = pipeline.verify(VerifyOptions(old="/k.py", new=str(tmp_path / "one.py"), first_call=True, allow_numerics=True))
     assert [(r.hypothesis, r.verdict) for r in run.rounds] == [("one.py is faster and correct", "accepted")]
     assert (run.best, session.diagnosed, judge.asked[0].compile_cost, judge.asked[0].allow_numerics) == ("one\n", [], True, True)
-    assert pipeline.verify(VerifyOptions(old="/k.py", new=str(tmp_path / "two.py"))).best == ""
+    assert pipeline.verify(VerifyOptions(old="/k.py", new=str(tmp_path / "two.py"), case="other")).best == ""
+    assert [r.cases for r in judge.asked] == [(), ("other",)]
     with pytest.raises(UsageError, match="no such file"):
         pipeline.verify(VerifyOptions(old="/k.py", new=str(tmp_path / "gone.py")))
 
