@@ -62,7 +62,8 @@ def line(last: dict) -> str:
     """A row in one line for a person."""
     found = ", ".join(f"{f['rule']} {f['grade']} {f['predicted']['low']:.2f}-{f['predicted']['high']:.2f}" for f in last["findings"])
     trouble = last.get("trouble") or "; ".join(last.get("errors", ()))
-    return f"{last['case']:28s} exit {last['exit']} {last['seconds']:6.1f} s  {found or 'nothing found'}" + (f"  TROUBLE {trouble}" if trouble else "")
+    shown_trouble = f"  TROUBLE {trouble}" if trouble else ""
+    return f"{last['case']:28s} exit {last['exit']} {last['seconds']:6.1f} s  {found or 'nothing found'}{shown_trouble}"
 
 
 def main() -> int:

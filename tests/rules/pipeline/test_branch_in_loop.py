@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from leadline.rules.pipeline.branch_in_loop import unswitched
+from leadline.model import Argument, KernelFacts, Launch, Parameter, Symbol, TensorSpec
+from leadline.rules.pipeline.branch_in_loop import compile_time, unswitched
 
 HEAD = "def kernel(p, q, n, flag):\n    total = 0\n"
 TAIL = "    return total\n"
@@ -100,3 +101,25 @@ def test_no_such_kernel_or_line() -> None:
     text = HEAD + "    for i in range(n):\n        if flag:\n            total += p[i]\n" + TAIL
     assert unswitched(text, "other", 4) == ""
     assert unswitched(text, "kernel", 5) == ""
+
+
+@pytest.mark.parametrize(
+    ("test", "decided"),
+    [("MODE == _MODE_ON", True), ("MODE == 1\n    or bias is None", True), ("one == 1", True), ("flag > 0", False), ("x == MODE", False)],
+)
+def test_what_the_compiler_decides_is_no_branch(test: str, decided: bool) -> None:
+    kernel = KernelFacts(
+        name="kernel", file="k.py", line=1, end_line=9, symbols=(Symbol(name="x", line=2, text="tl.load(p)"),),
+        parameters=(Parameter(name="p"), Parameter(name="flag"), Parameter(name="one"), Parameter(name="bias"),
+                    Parameter(name="MODE", constexpr=True)),
+    )  # fmt: skip
+    arguments = (
+        Argument(name="p", type="*fp32", tensor=TensorSpec(dtype="fp32", shape=(4,), strides=(1,), storage=0)),
+        Argument(name="flag", type="i32", value=2), Argument(name="one", type="constexpr", value=1, constexpr=True, folded=True),
+        Argument(name="bias", type="constexpr", value=None, constexpr=True), Argument(name="MODE", type="constexpr", value=1, constexpr=True),
+    )  # fmt: skip
+    launch = Launch(
+        index=0, kernel="kernel", kernel_file="k.py", kernel_line=1, kernel_module="", call_file="k.py", call_line=1, grid=(1, 1, 1),
+        arguments=arguments,
+    )  # fmt: skip
+    assert compile_time(kernel, launch, test) is decided
