@@ -116,7 +116,8 @@ def test_what_the_compiler_decides_is_no_branch(test: str, decided: bool) -> Non
     arguments = (
         Argument(name="p", type="*fp32", tensor=TensorSpec(dtype="fp32", shape=(4,), strides=(1,), storage=0)),
         Argument(name="flag", type="i32", value=2), Argument(name="one", type="constexpr", value=1, constexpr=True, folded=True),
-        Argument(name="bias", type="constexpr", value=None, constexpr=True), Argument(name="MODE", type="constexpr", value=1, constexpr=True),
+        Argument(name="bias", type="constexpr", value=None, constexpr=True),
+        Argument(name="MODE", type="constexpr", value=1, constexpr=True),
     )  # fmt: skip
     launch = Launch(
         index=0, kernel="kernel", kernel_file="k.py", kernel_line=1, kernel_module="", call_file="k.py", call_line=1, grid=(1, 1, 1),
