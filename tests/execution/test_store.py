@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from leadline.errors import UsageError
-from leadline.execution.store import Store, default_folder
+from leadline.execution.store import Store
 from leadline.model import Run
 
 
@@ -74,7 +74,7 @@ def test_several_processes_at_once(store):
 
 def test_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("LEADLINE_HOME", str(tmp_path / "here"))
-    assert default_folder() == tmp_path / "here"
+    assert Store().folder == tmp_path / "here"
     assert Store().folder.is_dir()
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="the store cannot be created"):

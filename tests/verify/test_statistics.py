@@ -56,8 +56,6 @@ def test_exact_samples_give_an_exact_interval() -> None:
 def test_family_is_the_geometric_mean_of_the_cases() -> None:
     samples = {"a": ([(8.0, 8.0)] * 12, [(2.0, 2.0)] * 12), "b": ([(3.0, 3.0)] * 12, [(3.0, 3.0)] * 12)}
     assert statistics.family(samples).mid == pytest.approx(2.0)
-    assert statistics.geometric_mean([4.0, 1.0]) == pytest.approx(2.0)
-    assert statistics.geometric_mean([]) == 1.0
 
 
 def test_noise_of_identical_runs_is_nothing_and_grows_with_spread() -> None:

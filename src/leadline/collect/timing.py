@@ -13,25 +13,15 @@ import msgspec
 import torch
 
 from leadline.collect.device import CudaDevice, launches, no_device
-from leadline.collect.timing_request import Nothing, ProfileRequest
+from leadline.collect.timing_request import ProfileRequest
 from leadline.errors import KernelError, LeadlineError
 from leadline.execution.frames import one_line, user_frame
 from leadline.model import Ceilings, LaunchTiming, Profile
 
 _MIN_RUNS = 9
 _MAX_RUNS = 60
-_HOLD_US = 300.0  # covers the host time of most wrappers, so that stamps see the device alone
-
-
-def device_name(request: Nothing) -> str | None:
-    """Name of the usable device, None where there is none. A launch is tried, so a device out of order counts as none."""
-    try:
-        if not torch.cuda.is_available():
-            return None
-        torch.ones(1, device="cuda").add_(1).item()
-        return str(torch.cuda.get_device_name(0))
-    except Exception:
-        return None
+_HOLD_US = 300.0  # covers the host time of most wrappers, so that stamps see the device alone; more where one takes longer
+_MAX_HOLD_US = 5000.0
 
 
 def profile(request: ProfileRequest) -> Profile:
@@ -72,6 +62,10 @@ def profile_on(device: Any, hook: Any, call: Callable[[], Any], request: Profile
         for _ in range(3):
             call()  # compile and tune
         device.synchronize()
+        begun = device.now()
+        call()
+        hold = min(_MAX_HOLD_US, max(_HOLD_US, 2.0e6 * (device.now() - begun) + 30.0))
+        device.synchronize()
     except LeadlineError:
         raise
     except Exception as error:
@@ -79,7 +73,7 @@ def profile_on(device: Any, hook: Any, call: Callable[[], Any], request: Profile
     began = device.now()
     totals, walls = [], []
     while len(totals) < _MIN_RUNS or (device.now() - began < request.budget_s / 2 and len(totals) < _MAX_RUNS):
-        device.hold(_HOLD_US)
+        device.hold(hold)
         device.flush()
         start = device.event()
         call()
@@ -94,7 +88,7 @@ def profile_on(device: Any, hook: Any, call: Callable[[], Any], request: Profile
     kernels: list[str] = []
     began, runs = device.now(), 0
     while runs < _MIN_RUNS or (device.now() - began < request.budget_s / 2 and runs < _MAX_RUNS):
-        device.hold(_HOLD_US)
+        device.hold(hold)
         device.flush()
         with hook.stamped(device) as stamps:
             call()

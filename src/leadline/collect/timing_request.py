@@ -13,7 +13,3 @@ class ProfileRequest(Record, frozen=True):
     budget_s: float = 2.0
     # Who imports the case, by name: `ingest` stands beside `collect`, and neither imports the other.
     loader: str = "leadline.ingest.program:load_program"
-
-
-class Nothing(Record, frozen=True):
-    """A request without content."""

@@ -14,6 +14,7 @@ import msgspec
 
 from leadline.errors import UsageError
 from leadline.model import Record, Run
+from leadline.settings import default_home
 
 _SCHEMA = """
 create table if not exists results (key text primary key, value blob not null, used real not null);
@@ -34,18 +35,11 @@ class RunEntry(Record, frozen=True):
     seconds: float
 
 
-def default_folder() -> Path:
-    """$LEADLINE_HOME, else ~/.cache/leadline (or under $XDG_CACHE_HOME)."""
-    if home := os.environ.get("LEADLINE_HOME"):
-        return Path(home)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leadline"
-
-
 class Store:
     """Blobs, cached results and runs under one folder. A database that cannot be read is moved aside and started anew."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self.folder = Path(folder) if folder is not None else default_folder()
+        self.folder = Path(folder) if folder is not None else default_home()
         try:
             (self.folder / "blobs").mkdir(parents=True, exist_ok=True)
         except OSError as error:

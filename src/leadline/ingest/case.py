@@ -6,8 +6,6 @@ from pathlib import Path
 from leadline.errors import KernelError, UsageError
 from leadline.model import KernelCase
 
-_BENCH = ("ModelNew", "get_inputs")
-
 
 def read_target(target: str, case_file: str | None = None) -> KernelCase:
     """A case from `file.py` or `file.py::kernel`; `case_file` holds CASES and make_inputs when the file has none.

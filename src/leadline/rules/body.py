@@ -4,20 +4,9 @@ import ast
 import textwrap
 
 from leadline.model import Access, KernelFacts
+from leadline.rules.editing.dataflow import names_read, names_written
 
-
-def names_read(node: ast.AST) -> set[str]:
-    """Names a statement or expression reads; an augmented assignment reads its target."""
-    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    for part in ast.walk(node):
-        if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
-            read.add(part.target.id)
-    return read
-
-
-def names_written(node: ast.AST) -> set[str]:
-    """Names a statement assigns, loop targets included."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+__all__ = ["names_read", "names_written", "statements", "tile_shape"]
 
 
 def statements(lines: list[str], nodes: list[ast.stmt]) -> list[tuple[ast.stmt, str]]:

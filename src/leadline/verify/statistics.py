@@ -73,8 +73,3 @@ def noise(original: Pairs, *, confidence: float = CONFIDENCE, seed: int = 0) -> 
     tail = (1 - confidence) / 2
     low, high = np.quantile(medians, (tail, 1 - tail))
     return float(np.expm1(max(abs(low), abs(high))))
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Geometric mean of positive numbers; 1.0 for none."""
-    return math.exp(sum(math.log(v) for v in values) / len(values)) if values else 1.0

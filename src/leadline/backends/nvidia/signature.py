@@ -8,7 +8,6 @@ from leadline.ir.parse import Module, Op
 from leadline.model import Compiled, IrOp
 
 Counts = dict[str, int]
-LineCounts = dict[int, Counts]
 
 DOTS = ("tt.dot", "tt.dot_scaled", "ttng.warp_group_dot", "ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled", "amdgpu.mfma")
 COPIES = (

@@ -50,15 +50,19 @@ def run_probe(request: ProbeRequest) -> ProbeOutcome:
 
 def recording(directory: str, what: str, request: Request) -> Path:
     """The file that holds, or would hold, the answer to `request`."""
-    launch = msgspec.structs.replace(
-        request.launch,
-        kernel_file=os.path.basename(request.launch.kernel_file),
-        call_file=os.path.basename(request.launch.call_file),
-    )
+    launch = _anywhere(request.launch)
     plain = msgspec.structs.replace(request, launch=launch, target="")
+    if isinstance(plain, ProbeRequest) and plain.edited is not None:
+        plain = msgspec.structs.replace(plain, edited=_anywhere(plain.edited))
     if isinstance(plain, CompileRequest):
         plain = msgspec.structs.replace(plain, store="", fresh=False)
     return Path(directory, f"{what}-{launch.kernel}-{content_hash([what, plain])}.json")
+
+
+def _anywhere(launch: Launch) -> Launch:
+    """The launch without the folders of this machine."""
+    files = {"kernel_file": os.path.basename(launch.kernel_file), "call_file": os.path.basename(launch.call_file)}
+    return msgspec.structs.replace(launch, **files)
 
 
 def record(directory: str, what: str, request: Request, answer: Compiled | Explanation | ProbeOutcome) -> Path:

@@ -1,6 +1,5 @@
 """Runs sampled programs of every launch and hands what they did to `figures_of`. Imported only in the interpret worker."""
 
-import importlib.util
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from leadline.collect.sampling.addresses import base_address
 from leadline.collect.sampling.interpreter import TRITON_FOLDER, SamplingBuilder, Session
 from leadline.collect.sampling.recorder import Recorder
 from leadline.collect.sampling.summary import Program, figures_of
+from leadline.execution.modules import find_kernel
 from leadline.model import Argument, Launch, LaunchSample
 
 _SPREAD = ((0.29, 0.61, 0.83), (0.77, 0.37, 0.13))  # where along each axis the extra programs lie
@@ -90,26 +90,12 @@ def chosen(grid: tuple[int, int, int], most: int) -> list[tuple[tuple[int, int, 
 
 def _kernel(file: str, name: str, module: str, text: str | None) -> Any:
     """The interpreted function behind any decorators."""
-    try:
-        from leadline.execution.modules import find_kernel  # type: ignore[import-not-found]
-    except ImportError:
-        function = _import_kernel(file, name)
-    else:
-        function = find_kernel(file, name, module_name=module, text=text)
+    function = find_kernel(file, name, module_name=module, text=text)
     while not isinstance(function, interp.InterpretedFunction):
         function = getattr(function, "fn", None)
         if function is None:
             raise ValueError(f"{name} in {file} is not a @triton.jit function under TRITON_INTERPRET=1")
     return function
-
-
-def _import_kernel(file: str, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location("sampled_kernel_module", file)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
 
 
 def _argument(argument: Argument, position: int, text: str | None) -> Callable[[SamplingBuilder], Any]:

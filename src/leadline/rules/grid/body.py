@@ -4,6 +4,7 @@ import ast
 
 from leadline.model import KernelFacts, Loop
 from leadline.rules.base import View
+from leadline.rules.editing.dataflow import names_read
 
 ZEROES = ("zeros", "zeros_like", "full", "full_like")
 
@@ -21,17 +22,6 @@ def function(view: View, facts: KernelFacts) -> ast.FunctionDef | None:
 def loop_node(node: ast.FunctionDef, line: int) -> ast.For | ast.While | None:
     """The loop statement that starts at `line`."""
     return next((n for n in ast.walk(node) if isinstance(n, ast.For | ast.While) and n.lineno == line), None)
-
-
-def used(node: ast.AST) -> set[str]:
-    """Names read in `node` (an augmented assignment reads its target)."""
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return found | {n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
-
-
-def defined(node: ast.AST) -> set[str]:
-    """Names assigned in `node`, loop variables included."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def callee(node: ast.AST) -> str:
@@ -71,10 +61,10 @@ def depends(node: ast.FunctionDef, axis: int) -> set[str]:
 def touches(node: ast.AST, axis: int, tainted: set[str], *, head: bool = False) -> bool:
     """Whether `node` names `tainted` or the program id of `axis`; of a loop with `head`, only its bounds count."""
     part = node.iter if head and isinstance(node, ast.For) else node
-    return bool(used(part) & tainted) or bool(program_calls(part, axis))
+    return bool(names_read(part) & tainted) or bool(program_calls(part, axis))
 
 
-def docstring_ends(node: ast.FunctionDef) -> list[ast.stmt]:
+def after_docstring(node: ast.FunctionDef) -> list[ast.stmt]:
     """The statements of a function after its docstring."""
     body = node.body
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
@@ -103,7 +93,7 @@ def reset_by(view: View, facts: KernelFacts, loop: Loop) -> str:
         if isinstance(statement, ast.Assign) and callee(statement.value) == "where" and isinstance(statement.value, ast.Call):
             name = statement.targets[0].id if isinstance(statement.targets[0], ast.Name) else ""
             parts = statement.value.args
-            if name in carried and len(parts) == 3 and (fresh(parts[1]) or fresh(parts[2])) and used(parts[0]) & _loaded(facts):
+            if name in carried and len(parts) == 3 and (fresh(parts[1]) or fresh(parts[2])) and names_read(parts[0]) & _loaded(facts):
                 return ast.unparse(parts[0])
     return ""
 

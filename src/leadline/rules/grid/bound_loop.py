@@ -4,7 +4,8 @@ import ast
 
 from leadline.model import KernelFacts, Loop
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, loop_node, used
+from leadline.rules.editing.dataflow import names_read
+from leadline.rules.grid.body import callee, loop_node
 from leadline.rules.grid.dead_tiles import Visible, conditions, tightened
 from leadline.rules.grid.launch_text import Text, opened
 
@@ -75,7 +76,7 @@ def _defined_before(function: ast.FunctionDef, loop: ast.For) -> set[str]:
 
 
 def _known(text: str, names: set[str]) -> bool:
-    return used(ast.parse(text, mode="eval")) <= names
+    return names_read(ast.parse(text, mode="eval")) <= names
 
 
 def masked_load(view: View, facts: KernelFacts, function: ast.FunctionDef, load: ast.Assign, condition: Visible) -> str | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from leadline.model import KernelFacts, Launch
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, defined, depends, docstring_ends, program_axis, program_calls, touches, used
+from leadline.rules.editing.dataflow import names_read, names_written
+from leadline.rules.grid.body import after_docstring, callee, depends, program_axis, program_calls, touches
 from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launches_of, opened, set_keyword
 from leadline.rules.grid.work import widest
 
@@ -34,7 +35,7 @@ def _along(view: View, launch: Launch, facts: KernelFacts, axis: int, group: int
         return None
     name = _free("GROUP", node)
     calls = launches_of(text, facts.name)
-    body = docstring_ends(node)
+    body = after_docstring(node)
     definition = next((s for s in body if isinstance(s, ast.Assign) and program_calls(s, axis)), None)
     if not calls or definition is None or len(program_calls(node, axis)) != 1:
         return None
@@ -83,11 +84,11 @@ def _parted(body: list[ast.stmt], axis: int, tainted: set[str], definition: ast.
     inside: list[ast.stmt] = []
     stored = False
     for statement in body:
-        moves = statement is not definition and not touches(statement, axis, tainted) and not (defined(statement) & tainted)
+        moves = statement is not definition and not touches(statement, axis, tainted) and not (names_written(statement) & tainted)
         writes = any(callee(n) == "store" or callee(n).startswith("atomic") for n in ast.walk(statement))
         if moves and not stored and not writes:
             # A later redefinition of a name that the loop's statements read would change what they see.
-            if any(defined(statement) & (used(s) | defined(s)) for s in inside):
+            if any(names_written(statement) & (names_read(s) | names_written(s)) for s in inside):
                 return None
             outside.append(statement)
         else:
@@ -97,8 +98,10 @@ def _parted(body: list[ast.stmt], axis: int, tainted: set[str], definition: ast.
         stored |= writes
     # Values carried from one neighbour to the next (x += ... on a name from outside) would mix neighbours.
     for statement in inside:
-        if isinstance(statement, ast.AugAssign) and any(used(statement.target) | defined(statement) <= defined(o) | {"_"} for o in outside):
-            return None
+        if isinstance(statement, ast.AugAssign):
+            target = names_read(statement.target) | names_written(statement)
+            if any(target <= names_written(o) | {"_"} for o in outside):
+                return None
     return (outside, inside) if inside and definition in inside else None
 
 

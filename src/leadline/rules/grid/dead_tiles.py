@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from leadline.model import KernelFacts, Launch, Loop, Record
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, loop_node, used
+from leadline.rules.editing.dataflow import names_read
+from leadline.rules.grid.body import callee, loop_node
 from leadline.rules.grid.work import bounds, definition, known_bounds, parse
 
 NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
@@ -133,9 +134,9 @@ def hides(node: ast.expr, function: ast.FunctionDef, loop: str, depth: int = 0) 
     """Whether an expression is a tile of positions or depends on the loop variable, through names."""
     if depth > 8:
         return True
-    if any(callee(n) in ("arange", "load") for n in ast.walk(node)) or loop in used(node):
+    if any(callee(n) in ("arange", "load") for n in ast.walk(node)) or loop in names_read(node):
         return True
-    return any(hides(v, function, loop, depth + 1) for name in used(node) for v in assigned(function, name)[:1] if name != loop)
+    return any(hides(v, function, loop, depth + 1) for name in names_read(node) for v in assigned(function, name)[:1] if name != loop)
 
 
 def visible_form(condition: Visible, function: ast.FunctionDef, loop: str) -> tuple[list[Term], bool] | None:

@@ -2,7 +2,8 @@
 
 import ast
 
-from leadline.rules.grid.body import callee, defined, used
+from leadline.rules.editing.dataflow import names_read, names_written
+from leadline.rules.grid.body import callee
 
 COMBINED = {"maximum": "max", "minimum": "min"}
 
@@ -37,7 +38,7 @@ class Peak:
 def states_of(function: ast.FunctionDef, loop: ast.For) -> list[State] | None:
     """The values the loop carries; None when one of them is not of a kind that can be combined from parts."""
     before = _initial(function, loop)
-    inside = defined(ast.Module(body=loop.body, type_ignores=[]))
+    inside = names_written(ast.Module(body=loop.body, type_ignores=[]))
     carried = [n for n in sorted(inside & set(before)) if _lives(loop, n, function)]
     straight = all(isinstance(s, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr) for s in loop.body)
     if not carried or not straight:
@@ -65,12 +66,12 @@ def _initial(function: ast.FunctionDef, loop: ast.For) -> dict[str, ast.expr]:
 def _lives(loop: ast.For, name: str, function: ast.FunctionDef) -> bool:
     """Whether a name's value flows from one iteration to the next, or out of the loop."""
     at = function.body.index(loop)
-    if any(name in used(s) for s in function.body[at + 1 :]):
+    if any(name in names_read(s) for s in function.body[at + 1 :]):
         return True
     for statement in loop.body:
-        if name in used(statement):
+        if name in names_read(statement):
             return True
-        if name in defined(statement):
+        if name in names_written(statement):
             return False
     return False
 
@@ -94,7 +95,7 @@ def _peak(loop: ast.For, carried: set[str]) -> Peak | None:
         if old not in carried or len(makes) != 1:
             continue
         made = makes[0]
-        if callee(made) not in ("maximum", "max") or old not in used(made):
+        if callee(made) not in ("maximum", "max") or old not in names_read(made):
             continue
         factors: set[str] = set()
         exponential = ""
@@ -111,12 +112,12 @@ def _peak(loop: ast.For, carried: set[str]) -> Peak | None:
 
 def _state(name: str, init: ast.expr, loop: ast.For, peak: Peak | None) -> State | None:
     shape = shape_of(init)
-    updates = [s for s in loop.body if name in defined(s)]
+    updates = [s for s in loop.body if name in names_written(s)]
     if shape is None:
         # A pointer: moved by the same amount every time, and nothing else of the loop goes into that amount.
         if len(updates) == 1 and isinstance(updates[0], ast.AugAssign) and isinstance(updates[0].op, ast.Add):
             step = updates[0].value
-            fixed = not used(step) & (defined(loop) | {name})
+            fixed = not names_read(step) & (names_written(loop) | {name})
             return State(name, "pointer", init, (), advance=ast.unparse(step)) if fixed else None
         return None
     if peak and name == peak.name:
@@ -126,7 +127,7 @@ def _state(name: str, init: ast.expr, loop: ast.For, peak: Peak | None) -> State
         if isinstance(update, ast.AugAssign):
             if isinstance(update.op, ast.Mult) and peak and (found := peak.is_factor(update.value)) is not None:
                 scaled, broadcast = scaled + 1, found
-            elif not isinstance(update.op, ast.Add) or name in used(update.value):
+            elif not isinstance(update.op, ast.Add) or name in names_read(update.value):
                 return None
             continue
         if not isinstance(update, ast.Assign):
@@ -134,7 +135,7 @@ def _state(name: str, init: ast.expr, loop: ast.For, peak: Peak | None) -> State
         value = update.value
         if callee(value) in COMBINED and isinstance(value, ast.Call) and len(value.args) == 2 and len(updates) == 1:
             sides = [a for a in value.args if isinstance(a, ast.Name) and a.id == name]
-            rest = [a for a in value.args if name not in used(a)]
+            rest = [a for a in value.args if name not in names_read(a)]
             return State(name, COMBINED[callee(value)], init, shape) if len(sides) == 1 and len(rest) == 1 else None
         found = _linear(value, name, peak)
         if found is None:
@@ -156,17 +157,17 @@ def _linear(node: ast.expr, name: str, peak: Peak | None) -> tuple[bool, str] | 
                 return True, found
         return None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        if name in used(node.left) and name not in used(node.right):
+        if name in names_read(node.left) and name not in names_read(node.right):
             return _linear(node.left, name, peak)
-        if isinstance(node.op, ast.Add) and name in used(node.right) and name not in used(node.left):
+        if isinstance(node.op, ast.Add) and name in names_read(node.right) and name not in names_read(node.left):
             return _linear(node.right, name, peak)
         return None
     if callee(node) == "dot" and isinstance(node, ast.Call):
         start = node.args[2] if len(node.args) > 2 else next((k.value for k in node.keywords if k.arg == "acc"), None)
         rest = [*node.args[:2], *[k.value for k in node.keywords if k.value is not start]]
-        return _linear(start, name, peak) if start is not None and not any(name in used(r) for r in rest) else None
-    if callee(node) == "fma" and isinstance(node, ast.Call) and len(node.args) == 3 and not any(name in used(a) for a in node.args[:2]):
-        return _linear(node.args[2], name, peak)
+        return _linear(start, name, peak) if start is not None and not any(name in names_read(r) for r in rest) else None
+    if callee(node) == "fma" and isinstance(node, ast.Call) and len(node.args) == 3:
+        return _linear(node.args[2], name, peak) if not any(name in names_read(a) for a in node.args[:2]) else None
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from leadline.model import Hypothesis, KernelFacts, Launch, Loop, Rewrite
 from leadline.rules.base import Rule, View, metric, seen
 from leadline.rules.grid.body import function, loop_node
-from leadline.rules.grid.dead_tiles import Visible, conditions, dead_share, lane_share, tightened, visible_form
+from leadline.rules.grid.dead_tiles import Visible, conditions, dead_share, lane_share, visible_form
 from leadline.rules.grid.examples.masked_tiles import EXAMPLES
 from leadline.rules.grid.work import launched, trips
 
@@ -219,13 +219,3 @@ def discarded_loads(node: ast.FunctionDef, facts: KernelFacts) -> Iterable[tuple
             if (condition.left, condition.op, condition.right) not in masked and not names & loaded and ranged:
                 yield statement, condition
                 break
-
-
-def bound_of(node: ast.FunctionDef, facts: KernelFacts, loop: Loop) -> tuple[str, str] | None:
-    """("start" or "stop", expression) that the first usable comparison of the loop gives."""
-    body = loop_node(node, loop.line)
-    for condition in conditions(node, body, facts) if body is not None else ():
-        found = tightened(condition, node, loop)
-        if found and _positions(condition, facts):
-            return found
-    return None

@@ -5,7 +5,8 @@ import textwrap
 
 from leadline.model import KernelFacts, Launch
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, defined, docstring_ends, used
+from leadline.rules.editing.dataflow import names_read, names_written
+from leadline.rules.grid.body import after_docstring, callee
 from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launch_at, on_host, opened, passed
 from leadline.rules.grid.loop_state import State, states_of
 
@@ -34,9 +35,7 @@ def split(view: View, launch: Launch, facts: KernelFacts, line: int, most: int, 
         return None
     kept = [s for s in states if s.kind != "pointer"]
     after = node.body[node.body.index(loop) + 1 :]
-    leaks = (defined(ast.Module(body=loop.body, type_ignores=[])) | {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}) - {
-        s.name for s in kept
-    }
+    leaks = names_written(loop) - {s.name for s in kept}
     if exposed(after) & leaks or not after:
         return None
     host = _host(text, call, node, statement, grid, kept, facts, most, wanted, _range(loop, text))
@@ -76,12 +75,12 @@ def exposed(statements: list[ast.stmt]) -> set[str]:
     for statement in statements:
         if isinstance(statement, ast.For):
             inner = exposed(statement.body) - {n.id for n in ast.walk(statement.target) if isinstance(n, ast.Name)}
-            found |= (used(statement.iter) - {"range"} | inner) - done
+            found |= (names_read(statement.iter) - {"range"} | inner) - done
         elif isinstance(statement, ast.If):
-            found |= (used(statement.test) | exposed(statement.body) | exposed(statement.orelse)) - done
+            found |= (names_read(statement.test) | exposed(statement.body) | exposed(statement.orelse)) - done
         else:
-            found |= used(statement) - done
-            done |= defined(statement)
+            found |= names_read(statement) - done
+            done |= names_written(statement)
     return found
 
 
@@ -114,7 +113,7 @@ def _slot(axes: int, which: str) -> str:
 def _signature(text: Text, node: ast.FunctionDef, name: str, kept: list[State]) -> str:
     """Decorators and `def` line with another name and the partial buffers in front of the parameters."""
     first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
-    head = text.text[text.starts[first - 1] : text.block(docstring_ends(node)[:1])[0]]
+    head = text.text[text.starts[first - 1] : text.block(after_docstring(node)[:1])[0]]
     head = head[: head.rindex(":") + 1] if not head.rstrip().endswith(":") else head.rstrip()
     parts = ", ".join(f"{s.name}_parts" for s in kept)
     return textwrap.dedent(head).replace(f"def {node.name}(", f"def {name}({parts}, SPLITS: tl.constexpr, ", 1)
@@ -132,7 +131,7 @@ def _lines(text: Text, statements: list[ast.stmt], after: int) -> str:
 
 def _partial(text: Text, node: ast.FunctionDef, loop: ast.For, states: list[State], kept: list[State], axes: int) -> str | None:
     start, stop, step = _range(loop, text)
-    body = docstring_ends(node)
+    body = after_docstring(node)
     before = body[: body.index(loop)]
     share = (
         f"tl.cdiv(tl.cdiv({stop}, {step}), SPLITS)" if start == "0" else f"tl.cdiv(tl.cdiv({stop} - {bracketed(start)}, {step}), SPLITS)"
@@ -156,15 +155,15 @@ def _partial(text: Text, node: ast.FunctionDef, loop: ast.For, states: list[Stat
 
 
 def _final(text: Text, node: ast.FunctionDef, loop: ast.For, kept: list[State], after: list[ast.stmt], axes: int) -> str:
-    body = docstring_ends(node)
+    body = after_docstring(node)
     before = body[: body.index(loop)]
-    needed: set[str] = {n for s in after for n in used(s)} | {n for s in kept for n in used(s.init)}
+    needed: set[str] = {n for s in after for n in names_read(s)} | {n for s in kept for n in names_read(s.init)}
     names = {s.name for s in kept}
     chosen: list[ast.stmt] = []
     for statement in reversed(before):
-        if defined(statement) & needed and not (defined(statement) & names and isinstance(statement, ast.Assign)):
+        if names_written(statement) & needed and not (names_written(statement) & names and isinstance(statement, ast.Assign)):
             chosen.insert(0, statement)
-            needed |= used(statement)
+            needed |= names_read(statement)
     lines = ["".join(_lines(text, [s], s.lineno - 1) for s in chosen).rstrip("\n")] if chosen else []
     lines += [f"{s.name} = {ast.unparse(s.init)}" for s in kept]
     lines.append("for split in tl.static_range(SPLITS):")

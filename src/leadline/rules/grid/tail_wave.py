@@ -8,8 +8,6 @@ from leadline.rules.base import Rule, View, metric, refuted
 from leadline.rules.grid.examples.tail_wave import EXAMPLES
 from leadline.rules.grid.work import depth_trips, launched, resident
 
-LATENCY_US = 0.5
-
 
 class TailWave(Rule):
     """The last wave leaves most of the device idle.

@@ -5,7 +5,8 @@ import textwrap
 
 from leadline.model import KernelFacts
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, defined, program_axis, program_calls
+from leadline.rules.editing.dataflow import names_written
+from leadline.rules.grid.body import callee, program_axis, program_calls
 from leadline.rules.grid.launch_text import Text, bracketed, grid_of, kernel_in, launches_of, on_host, opened
 
 
@@ -120,4 +121,4 @@ def _only_use(node: ast.FunctionDef, name: str, body: ast.For) -> bool:
         for n in ast.walk(s)
         if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
     ]
-    return not outside and name not in defined(body)
+    return not outside and name not in names_written(body)

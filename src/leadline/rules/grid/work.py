@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from leadline.model import Hypothesis, KernelFacts, Launch, LaunchCost, Loop, Metric
 from leadline.rules.base import View
+from leadline.rules.grid.body import callee
 
 Bounds = tuple[float, float]
 
@@ -36,10 +37,6 @@ def parse(text: str) -> ast.expr | None:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
         return None
-
-
-def _callee(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def _product(a: Bounds, b: Bounds) -> Bounds:
@@ -107,7 +104,7 @@ def bounds(node: ast.expr | None, known: Mapping[str, Bounds], facts: KernelFact
 
 
 def _call(node: ast.Call, known: Mapping[str, Bounds], again: Callable[[ast.expr], Bounds | None]) -> Bounds | None:
-    name = _callee(node)
+    name = callee(node)
     if name == "to" and isinstance(node.func, ast.Attribute):
         return again(node.func.value)
     if name in ("program_id", "num_programs"):
@@ -211,7 +208,7 @@ def widest(view: View, launch: Launch, facts: KernelFacts | None) -> tuple[int, 
 def ranged(launch: Launch, text: str, facts: KernelFacts | None = None) -> int:
     """Elements of a `tl.arange(a, b)` text; 1 when they cannot be computed."""
     for node in ast.walk(parse(text) or ast.Constant(0)):
-        if isinstance(node, ast.Call) and _callee(node) == "arange":
+        if isinstance(node, ast.Call) and callee(node) == "arange":
             found = bounds(node, known_bounds(launch), facts)
             return int(found[1] - found[0] + 1) if found else 1
     return 1
@@ -237,7 +234,7 @@ def modelled_us(
     now, after = max(1.0, rounds / held), max(1.0, rounds * split / held)
     steps = max(0.0, cost.latency_us / now - START_US)
     latency = after * (min(START_US, cost.latency_us / now) + steps / chain)
-    parts = [cost.dram_us * drawn, cost.l2_us * drawn, cost.compute_us * busy / busy_after, latency, getattr(cost, "atomics_us", 0.0)]
+    parts = [cost.dram_us * drawn, cost.l2_us * drawn, cost.compute_us * busy / busy_after, latency, cost.atomics_us]
     alone = not overlap and min(held, rounds * split) * warps <= FEW_WARPS
     return cost.launch_us + overhead_us + (sum(parts) if alone else math.hypot(*parts))
 

@@ -7,7 +7,7 @@ instructions (its reciprocal is hoisted), by a constant 5.
 
 import ast
 
-from leadline.model import AccessSample, KernelFacts, Launch, LaunchCost
+from leadline.model import AccessSample, Launch, LaunchCost
 from leadline.rules.base import View
 
 CLOCK_HZ = 1.7e9
@@ -116,8 +116,3 @@ def expression(text: str | None) -> ast.expr | None:
         return ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
         return None
-
-
-def pointer_names(facts: KernelFacts, launch: Launch) -> set[str]:
-    """Parameters of the kernel that are pointers in this launch."""
-    return {a.name for a in launch.arguments if a.tensor is not None} & {p.name for p in facts.parameters}

@@ -4,7 +4,8 @@ import ast
 
 from leadline.model import KernelFacts, Launch
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, used
+from leadline.rules.editing.dataflow import names_read
+from leadline.rules.grid.body import callee
 from leadline.rules.grid.launch_text import Text, grid_of, kernel_in, launches_of, opened, passed, set_keyword
 
 # Calls that combine lanes: a block of the row would no longer see the others.
@@ -50,9 +51,9 @@ def column_grid(view: View, launch: Launch, facts: KernelFacts, block: str, size
     node = kernel_in(text, facts) if text else None
     if text is None or node is None or any(callee(n) in CROSSING for n in ast.walk(node)) or facts.loops:
         return None
-    aranges = [n for n in ast.walk(node) if isinstance(n, ast.Call) and callee(n) == "arange" and block in used(n)]
+    aranges = [n for n in ast.walk(node) if isinstance(n, ast.Call) and callee(n) == "arange" and block in names_read(n)]
     mentions = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == block]
-    shapes = [n for n in ast.walk(node) if callee(n) in ("zeros", "full", "broadcast_to") and block in used(n)]
+    shapes = [n for n in ast.walk(node) if callee(n) in ("zeros", "full", "broadcast_to") and block in names_read(n)]
     if len(aranges) != 1 or len(mentions) != 1 + sum(1 for s in shapes for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == block):
         return None
     arange = aranges[0]

@@ -5,7 +5,8 @@ import textwrap
 
 from leadline.model import KernelFacts, Launch
 from leadline.rules.base import View
-from leadline.rules.grid.body import callee, docstring_ends, used
+from leadline.rules.editing.dataflow import names_read
+from leadline.rules.grid.body import after_docstring, callee
 from leadline.rules.grid.launch_text import Text, kernel_in, launches_of, opened, passed, set_keyword
 from leadline.rules.tile.column_blocks import CROSSING, range_extent
 
@@ -46,7 +47,7 @@ def looped(view: View, launch: Launch, facts: KernelFacts, block: str, size: int
     if not _levelled(items) or not _no_reread(items, facts, launch):
         return None
     online = _online(items)
-    body = docstring_ends(node)
+    body = after_docstring(node)
     indent = text.indent(body[0])
     code = _emit(items, online, range_name, block, extent, node)
     first = body[0].lineno
@@ -81,7 +82,7 @@ def _items(text: Text, node: ast.FunctionDef, range_name: str, block: str) -> li
     latest: dict[str, int] = {}
     tiles: set[str] = {range_name}
     scalars: set[str] = set()
-    body = docstring_ends(node)
+    body = after_docstring(node)
     for position, statement in enumerate(body):
         comments = _comments(text, body, position)
         if isinstance(statement, ast.Assign) and ast.unparse(statement.value).endswith(f"arange(0, {block})"):
@@ -107,7 +108,7 @@ def _items(text: Text, node: ast.FunctionDef, range_name: str, block: str) -> li
             scalars.add(name)
             latest[name] = len(items) - 1
             continue
-        names = used(tree)
+        names = names_read(tree)
         is_tile = bool(names & tiles)
         if is_tile and any(isinstance(n, ast.Subscript) and ast.unparse(n).count("None") for n in ast.walk(tree)):
             return None
@@ -150,7 +151,7 @@ def _extract(
         if operand is None or any(k.arg in ("keep_dims", "return_indices", "dtype") for k in call.keywords):
             return None
         temporary = name if alone else f"{name or 'row'}_{callee(call)}" + (str(len(renamed)) if renamed else "")
-        item = Item("reduce", temporary, "", call, {latest[n] for n in used(operand) if n in latest})
+        item = Item("reduce", temporary, "", call, {latest[n] for n in names_read(operand) if n in latest})
         item.op, item.value = callee(call), ast.unparse(operand)
         item.call = ", ".join([*(ast.unparse(a) for a in call.args[1:]), *(f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords)])
         items.append(item)
@@ -166,8 +167,8 @@ def _extract(
 
 def _reduces(call: ast.Call, tiles: set[str]) -> bool:
     if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id in ("tl", "language"):
-        return bool(call.args) and bool(used(call.args[0]) & tiles)
-    return bool(used(call.func) & tiles)  # x.sum(): not a form handled here, refused by the caller through its missing operand
+        return bool(call.args) and bool(names_read(call.args[0]) & tiles)
+    return bool(names_read(call.func) & tiles)  # x.sum(): not a form handled here, refused by the caller through its missing operand
 
 
 def _floating(launch: Launch, facts: KernelFacts) -> bool:

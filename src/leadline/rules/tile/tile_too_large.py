@@ -10,7 +10,6 @@ from leadline.rules.grid.work import launched, numbers, threads
 from leadline.rules.tile.examples.tile_too_large import EXAMPLES
 from leadline.rules.tile.pressure import pressure, rounded_up, site_of
 
-CROSS_LANE = ("sum", "max", "min", "argmax", "argmin", "reduce", "scan", "dot", "trans", "reshape", "cat", "split", "sort", "join")
 BLOCKS = (1024, 2048, 4096)
 
 
