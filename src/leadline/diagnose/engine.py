@@ -17,6 +17,7 @@ MIN_SHARE = 0.05  # launches below this share of the case's time are not compile
 MAX_COMPILED = 6
 MAX_PROBED = 8  # hypotheses, best first
 MAX_REWRITTEN = 10
+NOTHING_LEFT = "no cause that the rules know is worth 3 %; the limit says how far the floor is"
 
 
 class Diagnosis(Record, frozen=True):
@@ -54,10 +55,11 @@ class Engine:
 
     def run(self, case_name: str, others: Sequence[str] = ()) -> Diagnosis:
         """Diagnose `case_name`; `others` are traced too, for causes that only show across cases."""
+        started = time.monotonic()
         view = self._first(case_name, others)
         steps = {1: lambda v: v, 2: self._second, 3: self._third, 4: self._fourth}
         for level in range(1, self.deepest + 1):
-            started = time.monotonic()
+            started = started if level == 1 else time.monotonic()  # tracing and sampling belong to level 1
             self.progress(("", "reading the source", "timing", "compiling", "asking the compiler")[level], level, self.deepest)
             view = msgspec.structs.replace(steps[level](view), level=level)
             self._apply(view)
@@ -66,7 +68,10 @@ class Engine:
             passed, why = self._tests(level)
             last = level == self.deepest
             if last and not all(passed):
-                why = f"inconclusive: {why}" if level == 4 else f"stopped at level {level} as asked: {why}"
+                if level < 4:
+                    why = f"stopped at level {level} as asked: {why}"
+                else:
+                    why = f"inconclusive: {why}" if self._open() else NOTHING_LEFT
             self.levels.append(
                 Level(
                     level=level,
