@@ -66,10 +66,10 @@ def test_without_auto_all_levels_are_visited() -> None:
     assert levels(run([rule])) == [1]
 
 
-def test_nothing_found_is_inconclusive() -> None:
+def test_nothing_found_is_said_without_calling_it_inconclusive() -> None:
     found = run([Fake(suspect=lambda r, v: [])])
     assert found.hypotheses == ()
-    assert found.levels[-1].why_deeper == "inconclusive: nothing known explains the cost yet"
+    assert found.levels[-1].why_deeper == "no cause that the rules know is worth 3 %; the limit says how far the floor is"
 
 
 def test_rules_see_each_level_once_and_nothing_is_found_twice() -> None:
