@@ -1,1 +1,1 @@
-"""TODO."""
+"""Compilers behind one interface: compile a launch, explain what its passes did, probe a counterfactual."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""From a case to evidence: the source's facts, sampled addresses, floors and predictions, times on a device."""
