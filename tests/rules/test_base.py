@@ -171,3 +171,10 @@ def test_rules_are_found_by_code_and_slug() -> None:
     assert rule(known.slug) is known
     assert rule("PIP999") is None
     assert [r.code for r in all_rules()] == sorted(r.code for r in all_rules())
+
+
+def test_what_no_device_timed_is_not_measured() -> None:
+    timing = LaunchTiming(launch=0, kernel="k", median_us=12.0, low_us=11.0, high_us=13.0, runs=9)
+    view = View(source=SourceFacts(path="k.py"), profile=Profile(device="d", case="c", launches=(timing,)))
+    assert (view.measured_us(0), view.measured_us(1), view.time_us(1)) == (12.0, None, 1.0)
+    assert View(source=SourceFacts(path="k.py")).measured_us(0) is None

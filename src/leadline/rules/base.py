@@ -76,12 +76,14 @@ class View(Record, frozen=True):
     def text(self, file: str) -> str:
         return self.source.texts.get(file, "")
 
+    def measured_us(self, launch: int) -> float | None:
+        """Time of one launch as a device measured it; None where none did, or its timings could not be told apart."""
+        return next((t.median_us for t in self.profile.launches if t.launch == launch), None) if self.profile else None
+
     def time_us(self, launch: int) -> float:
-        """Time of one launch: measured where a device measured it, else the static prediction, else 1."""
-        if self.profile:
-            for timing in self.profile.launches:
-                if timing.launch == launch:
-                    return timing.median_us
+        """Time of one launch for ranking: measured where a device measured it, else the static prediction, else 1."""
+        if (measured := self.measured_us(launch)) is not None:
+            return measured
         cost = self.costs.get(launch)
         return cost.total_us if cost and cost.total_us > 0 else 1.0
 

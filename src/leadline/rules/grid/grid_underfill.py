@@ -98,8 +98,8 @@ class GridUnderfill(Rule):
     def explain(self, view: View, hypothesis: Hypothesis) -> Hypothesis:
         cost = view.costs.get(hypothesis.launch)
         launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
-        if view.profile and cost and launch and hypothesis.grade == "suspected":
-            measured = view.time_us(launch.index)
+        measured = view.measured_us(hypothesis.launch)
+        if measured is not None and cost and launch and hypothesis.grade == "suspected":
             floor = max(cost.dram_us, 1e-3) + cost.launch_us
             if measured > 1.3 * floor:
                 return raised(

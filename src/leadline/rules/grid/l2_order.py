@@ -142,7 +142,13 @@ def linear_order(node: ast.FunctionDef) -> Order | None:
 
 
 def grouped(node: ast.FunctionDef | None) -> bool:
-    """Whether the kernel already forms groups: a minimum with a group size, or `tl.swizzle2d`."""
+    """Whether the kernel already forms groups: it divides by a size that a minimum cut (the last group's), or calls `tl.swizzle2d`."""
     if node is None:
         return False
-    return any(callee(n) == "swizzle2d" or (callee(n) in ("min", "minimum") and "GROUP" in ast.unparse(n).upper()) for n in ast.walk(node))
+    nodes = list(ast.walk(node))
+    minima = [s for s in nodes if isinstance(s, ast.Assign) and callee(s.value) in ("min", "minimum")]
+    cut = {t.id for s in minima for t in s.targets if isinstance(t, ast.Name)}
+    divisors = [n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv | ast.Mod)]
+    return any(callee(n) == "swizzle2d" for n in nodes) or any(
+        (isinstance(d, ast.Name) and d.id in cut) or callee(d) in ("min", "minimum") for d in divisors
+    )

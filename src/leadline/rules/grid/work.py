@@ -247,7 +247,8 @@ def gain(
     if cost is None or cost.total_us <= 0:
         return None
     after = modelled_us(view, launch, cost, split=split, chain=chain, overhead_us=overhead_us, overlap=overlap)
-    now = view.time_us(launch.index) if view.profile else modelled_us(view, launch, cost, overlap=overlap)
+    measured = view.measured_us(launch.index)
+    now = measured if measured is not None else modelled_us(view, launch, cost, overlap=overlap)
     return now / max(after, 1e-9)
 
 
