@@ -16,7 +16,7 @@ from leadline.errors import EvidenceError, KernelError, LeadlineError, WorkerDie
 from leadline.execution.worker import Worker
 from leadline.ingest.dry import TraceRequest
 from leadline.model import Check, Compiled, Interval, KernelCase, Record, Trace, Verdict
-from leadline.verify import guards, statistics
+from leadline.verify import coverage, guards, statistics
 from leadline.verify.records import (
     CaseResult,
     CaseTiming,
@@ -118,6 +118,7 @@ def judge(request: JudgeRequest, workers: Processes) -> Verdict:
         _text(request, trial)
         interpreted = _interpreter(request, workers, trial)
         _compiles(request, workers, trial)
+        _coverage(request, workers, trial)
         if not request.device or workers.device is None:
             trial.checks.append(Check(name="timing", passed=None, detail="not measured: no device"))
             return trial.verdict("inconclusive", "not measured: no device")
@@ -281,6 +282,32 @@ def _compiles(request: JudgeRequest, workers: Processes, trial: _Trial) -> None:
             return
     trial.fields["compiled"] = True
     trial.checks.append(Check(name="compiles", passed=True, detail=f"{len(trace.launches)} launches for {request.target}", case=name))
+
+
+def _coverage(request: JudgeRequest, workers: Processes, trial: _Trial) -> None:
+    """Compare what both store of each output at full size. A device runs the named cases for real, so this is for machines without."""
+    if workers.compile is None or workers.interpret is None or (request.device and workers.device is not None):
+        return
+    if request.case.kind != "case":
+        return
+    for name in (request.cases or request.case.cases)[: coverage.MOST_CASES]:
+        sides: list[coverage.Side] = []
+        try:
+            for text in (request.original, request.candidate):
+                sides.append(
+                    coverage.look(request.case, text, name, request.target, workers.compile, workers.interpret, request.timeout_s)
+                )
+        except coverage.Unseen as unseen:
+            whose = "candidate" if sides else "original"
+            trial.checks.append(Check(name="coverage", passed=None, detail=f"the {whose} was not sampled: {unseen}", case=name))
+            if sides and not unseen.full_size:
+                trial.fields["correct"] = None  # what holds for the small cases must not stand for a size that went unseen
+            continue
+        found = coverage.coverage(sides[0], sides[1], name)
+        trial.checks.append(found)
+        if found.passed is False:
+            trial.fields["correct"] = False
+            raise _Stop("rejected", found.detail)
 
 
 def _traced(request: JudgeRequest, worker: Caller, name: str) -> Trace:
