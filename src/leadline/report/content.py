@@ -19,9 +19,11 @@ from leadline.model import (
     Metric,
     PassStep,
     ProbeOutcome,
+    Rewrite,
     Round,
     Run,
     SourceFact,
+    Verdict,
 )
 
 LEVEL_NAMES = {1: "source", 2: "profile", 3: "IR", 4: "compiler"}
@@ -151,7 +153,7 @@ def sentence(evidence: Evidence) -> str:
         case Metric():
             # What a dry launch counts is neither predicted nor measured: it is so.
             kind = "predicted" if evidence.predicted else "counted" if evidence.collector.startswith(STATIC) else "measured"
-            return f"{evidence.name} {evidence.value:.4g} {evidence.unit}".rstrip() + _at(evidence.line) + f" [{kind}]"
+            return f"{evidence.name} {amount(evidence.value)} {evidence.unit}".rstrip() + _at(evidence.line) + f" [{kind}]"
         case IrFact():
             value = "" if evidence.value is None else f" = {evidence.value}"
             return f"{evidence.stage}: {evidence.what}{value}" + _at(evidence.line)
@@ -166,6 +168,11 @@ def sentence(evidence: Evidence) -> str:
             row = probe_row(evidence)
             return f"probe: granted {row.granted}: {row.signature} {row.change} ({row.verdict})"
     return f"{evidence.what}: {evidence.reason}"
+
+
+def amount(value: float) -> str:
+    """Whole numbers whole, others with four digits."""
+    return str(int(value)) if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
 
 
 def _at(line: int) -> str:
@@ -278,8 +285,15 @@ def round_rows(run: Run) -> list[RoundRow]:
     rows = []
     for r in run.rounds:
         rewrite = run.rewrites.get(r.rewrite)
-        title = f"{rewrite.rule} {rewrite.title}" if rewrite else (r.hypothesis or r.rewrite)
         value = measured(r, run)
+        if rewrite:
+            title = f"{rewrite.rule} {rewrite.title}"
+        elif run.command == "verify" and r.rewrite:
+            title = os.path.basename(r.rewrite)
+        elif r.rewrite == FINAL and value is None:
+            title = "the rewritten file against the original"  # nothing was accepted that could stand together
+        else:
+            title = r.hypothesis or r.rewrite
         parent = "original" if r.parent == 0 else f"round {r.parent}"
         rows.append(RoundRow(str(r.round), parent, title, r.verdict, interval(value) if value else NOT_MEASURED, r.reason))
     return rows
@@ -306,6 +320,72 @@ def outcome(run: Run) -> str:
         return f"{noun}: {interval(best.speedup)}, measured on {run.device}, round {best.round}"
     where = f"{NOT_MEASURED} (no device)" if run.device is None else "none (no candidate was accepted)"
     return f"{'speedup' if run.command == 'verify' else 'best speedup'}: {where}"
+
+
+def checked(run: Run) -> str:
+    """What a verification did and did not check, in one line: `correct in the interpreter on tiny; full size: traced; not timed`.
+
+    Empty for other runs, for rejected candidates (the reason says it) and where no checks are known.
+    """
+    details = run.rounds[-1].details if run.command == "verify" and run.rounds else None
+    if details is None or not details.checks or details.outcome == "rejected":
+        return ""
+    cases = {gate: _passed(details, gate) for gate in ("interpreter", "device", "compiles", "coverage")}
+    parts = [f"correct in the interpreter on {', '.join(cases['interpreter'])}" if cases["interpreter"] else "not run in the interpreter"]
+    if details.measured or cases["device"]:
+        ran = f"correct on the device on {', '.join(cases['device'])}" if cases["device"] else "not run on the device"
+        return "; ".join((*parts, ran, "timed" if details.measured else "not timed"))
+    seen = [word for gate, word in (("compiles", "traced, compiled"), ("coverage", "stores sampled")) if cases[gate]]
+    missing = [word for gate, word in (("compiles", "not compiled"), ("coverage", "stores not compared")) if not cases[gate]]
+    full = [", ".join(seen), ", ".join((*missing, "not run", "not timed")) + ("" if run.device else " (no device)")]
+    return f"{parts[0]}; full size: {'; '.join(part for part in full if part)}"
+
+
+def _passed(details: Verdict, gate: str) -> tuple[str, ...]:
+    """Cases in which the gate passed; none when it also failed or could not be run in one, so that no case is spoken for."""
+    found = [c for c in details.checks if c.name.partition(".")[0] == gate]
+    return tuple(dict.fromkeys(c.case for c in found)) if all(c.passed for c in found) else ()
+
+
+def change_title(run: Run) -> str:
+    """Heading of the run's diff: it is called accepted only when its last verdict was."""
+    verdict = run.rounds[-1].verdict if run.rounds else ""
+    if verdict == "accepted" or not verdict:
+        return "accepted change"
+    return "rejected change" if verdict == "rejected" else "change, neither accepted nor rejected"
+
+
+class Fix(NamedTuple):
+    """A rewrite offered for a finding; `label` is "fix" or "or", `same_as` the rule above whose rewrite makes the same change."""
+
+    label: str
+    rewrite: Rewrite
+    same_as: str
+
+
+def fixes(run: Run) -> dict[tuple[str, str], tuple[Fix, ...]]:
+    """(rule, key) of every finding -> its rewrites, in the order of the page, which decides what is "above"."""
+    above: dict[str, str] = {}
+    found: dict[tuple[str, str], tuple[Fix, ...]] = {}
+
+    def visit(node: Node) -> None:
+        f = node.finding
+        rewrites = [run.rewrites[n] for n in dict.fromkeys((f.rewrite, *f.rewrites)) if n in run.rewrites]
+        changes = [r.diff or r.source for r in rewrites]
+        labels = ["fix" if position == 0 else "or" for position in range(len(rewrites))]
+        found[f.rule, f.key] = tuple(Fix(*row) for row in zip(labels, rewrites, (above.get(c, "") for c in changes), strict=True))
+        above.update({change: f.rule for change in changes if change and change not in above})
+        for child in node.children:
+            visit(child)
+
+    for node in tree(run):
+        visit(node)
+    return found
+
+
+def no_fix(finding: Finding) -> str:
+    """What stands in place of a rewrite where none is offered."""
+    return f"none offered: no rewrite of {finding.rule} applies here; leadline explain {finding.rule} lists what it needs"
 
 
 def tally(run: Run) -> str:

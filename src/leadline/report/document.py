@@ -18,7 +18,7 @@ def html(run: Run) -> str:
         nodes=content.tree(run),
         rounds=content.round_rows(run),
         diff_class=diff_class,
-        rewrites_of=lambda f: [run.rewrites[n] for n in dict.fromkeys((f.rewrite, *f.rewrites)) if n in run.rewrites],
+        fixes=content.fixes(run),
     )
 
 

@@ -10,10 +10,13 @@ def markdown(run: Run) -> str:
     """Markdown text (GitHub flavour) with the same content as the terminal's."""
     out = [f"# Leadline: {_plain(content.shown(run.path) or 'run')}", "", _plain(content.heading(run)), ""]
     out += [f"**{_plain(content.outcome(run))}**", ""]
+    if text := content.checked(run):
+        out += [f"Checked: {_plain(text)}", ""]
     if text := content.limit(run):
         out += [f"Limit: {_plain(text)}", ""]
+    fixes = content.fixes(run)
     for node in content.tree(run):
-        out += _node(run, node, 2)
+        out += _node(run, node, fixes, 2)
     if run.refuted:
         out += ["## Ruled out", ""]
         out += [
@@ -43,13 +46,13 @@ def markdown(run: Run) -> str:
         titles = ("round", "from", "rewrite", "verdict", "speedup", "reason")
         out += ["## Rounds", "", *_table(titles, [tuple(r) for r in rounds]), ""]
     if run.best_diff:
-        out += ["## Best change", "", *_fence(run.best_diff, "diff"), ""]
+        out += [f"## {content.change_title(run).capitalize()}", "", *_fence(run.best_diff, "diff"), ""]
     if run.errors:
         out += ["## Rules that failed", "", *(f"* {_plain(e)}" for e in run.errors), ""]
     return "\n".join(out).rstrip() + "\n"
 
 
-def _node(run: Run, node: content.Node, depth: int) -> list[str]:
+def _node(run: Run, node: content.Node, fixes: dict[tuple[str, str], tuple[content.Fix, ...]], depth: int) -> list[str]:
     f = node.finding
     causes = "Causes: " if depth > 2 else ""
     out = [f"{'#' * min(depth, 6)} {causes}{f.rule} {content.slug(f.rule, f.cause)} at `{content.place(f)}`", ""]
@@ -66,15 +69,19 @@ def _node(run: Run, node: content.Node, depth: int) -> list[str]:
     if rows := content.probe_rows(run, f):
         titles = ("granted", "signature", "before → after", "predicted", "verdict", "detail")
         out += [*_table(titles, [tuple(row) for row in rows]), ""]
-    for name in dict.fromkeys((f.rewrite, *f.rewrites)):
-        if rewrite := run.rewrites.get(name):
-            out += [f"**Fix: {_plain(rewrite.title)}** ({rewrite.applicability})", ""]
-            for label, text in (("Requires", rewrite.precondition), ("Guard", rewrite.guard)):
-                out += [f"{label}: {_plain(text)}", ""] if text else []
-            out += [f"Predicted: {_plain(rewrite.prediction)}", ""] if rewrite.prediction else []
-            out += [*_fence(rewrite.diff, "diff"), ""] if rewrite.diff else []
+    for label, rewrite, same_as in (offered := fixes[f.rule, f.key]):
+        out += [f"**{label.capitalize()}: {_plain(rewrite.title)}** ({rewrite.applicability})", ""]
+        for name, text in (("Requires", rewrite.precondition), ("Guard", rewrite.guard)):
+            out += [f"{name}: {_plain(text)}", ""] if text else []
+        out += [f"Predicted: {_plain(rewrite.prediction)}", ""] if rewrite.prediction else []
+        if same_as:
+            out += [f"Same change as {same_as} above.", ""]
+        elif rewrite.diff:
+            out += [*_fence(rewrite.diff, "diff"), ""]
+    if not offered:
+        out += [f"Fix: {_plain(content.no_fix(f))}", ""]
     for child in node.children:
-        out += _node(run, child, depth + 1)
+        out += _node(run, child, fixes, depth + 1)
     if node.others:
         out += [f"Also causes: {', '.join(node.others)}", ""]
     return out

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from leadline.model import Evidence, Finding, Rewrite, Run
+from leadline.model import Evidence, Finding, Run
 from leadline.report import content
 
 GRADE_STYLE = {
@@ -33,6 +33,7 @@ def render(run: Run, console: Console, *, verbose: bool = False, quiet: bool = F
 class _Page:
     def __init__(self, run: Run, console: Console, verbose: bool) -> None:
         self.run, self.console, self.verbose = run, console, verbose
+        self.fixes = content.fixes(run)
         # A very wide terminal does not make long lines readable.
         self.width = max(40, min(console.width, 120))
 
@@ -61,6 +62,8 @@ class _Page:
             self.labelled("limit", text, indent=0)
         if self.run.rounds and self.run.findings:
             self.labelled("findings", content.tally(self.run), indent=0)
+        if text := content.checked(self.run):
+            self.labelled("checked", text, indent=0)
         self.out(Text(content.outcome(self.run), style="bold"))
         if self.run.id:
             self.out(Text(f"run {self.run.id}  {self.run.seconds:.1f} s", style="dim"))
@@ -87,9 +90,11 @@ class _Page:
             for e in against:
                 self.labelled("against", self.spoken(e), indent=pad + 2, style="yellow")
         self.probes(f, pad + 2)
-        names = dict.fromkeys(name for name in (f.rewrite, *f.rewrites) if name in self.run.rewrites)
-        for position, name in enumerate(names):
-            self.rewrite(self.run.rewrites[name], pad + 2, full=position == 0 or self.verbose)
+        offered = self.fixes[f.rule, f.key]
+        for position, fix in enumerate(offered):
+            self.rewrite(fix, pad + 2, full=position == 0 or self.verbose)
+        if not offered:
+            self.labelled("fix", content.no_fix(f), indent=pad + 2, style="dim")
         for child in node.children:
             self.blank()
             self.finding(child, depth + 1)
@@ -146,9 +151,10 @@ class _Page:
         self.labelled("probes", "", indent=pad, style="cyan")
         self.table(titles, table, pad + 2, [row.detail for row in rows])
 
-    def rewrite(self, rewrite: Rewrite, pad: int, *, full: bool) -> None:
+    def rewrite(self, fix: content.Fix, pad: int, *, full: bool) -> None:
+        rewrite = fix.rewrite
         head = Text(" " * pad)
-        head.append(f"{'fix':<{LABEL}}", style="green")
+        head.append(f"{fix.label:<{LABEL}}", style="green")
         name = f"{rewrite.id}  " if self.verbose else ""
         head.append(f"{name}{rewrite.title}  ", style="bold")
         head.append(f"[{rewrite.applicability}]", style="green" if rewrite.applicability == "safe" else "yellow")
@@ -158,6 +164,9 @@ class _Page:
         for label, text in (("requires", rewrite.precondition), ("guard", rewrite.guard), ("predicted", rewrite.prediction)):
             if text:
                 self.labelled(label, text, indent=pad, style="dim")
+        if fix.same_as:
+            self.labelled("", f"same change as {fix.same_as} above", indent=pad, style="dim")
+            return
         for line in rewrite.diff.splitlines():
             self.out(Text(" " * pad + line, style=_diff_style(line)))
 
@@ -205,7 +214,7 @@ class _Page:
                     case = f" [{check.case}]" if check.case else ""
                     self.labelled(f"round {r.round}", f"{check.name}{case}: {state} {check.detail}".rstrip(), style="dim")
         if self.run.command != "diagnose" and self.run.best_diff and self.verbose:
-            self.title("accepted change")
+            self.title(content.change_title(self.run))
             for line in self.run.best_diff.splitlines():
                 self.out(Text(line, style=_diff_style(line)))
 

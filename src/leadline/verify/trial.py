@@ -1,13 +1,15 @@
 """One candidate against the original on one set of inputs: every correctness gate that needs no clock. Runs in workers."""
 
 import contextlib
+import os
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from leadline.errors import KernelError
-from leadline.execution.frames import user_frame
+from leadline.execution.frames import original_path, user_frame
 from leadline.verify import comparison
 from leadline.verify.program import Outcome, Program, no_new_threads, one_line, oracle, run, tampered
 from leadline.verify.records import CaseResult, Tolerances
@@ -87,12 +89,12 @@ def examine(
         first = _run(launch, inputs, machine, 0)
     if first.error is not None:
         where = f" at {first.where}" if first.where else ""
-        return fail("runs", f"raises {one_line(first.error)}{where}")
+        return fail("runs", _of_candidate(f"raises {one_line(first.error)}{where}", launch))
     if threads:
         return fail("threads", f"leaves a thread running ({threads[0]})")
     shared["launches"] = first.launches
     if machine.violation() and not base.violation:
-        return fail("memory", f"{machine.violation()}, which the original does not do")
+        return fail("memory", f"{_of_candidate(machine.violation(), launch)}, which the original does not do")
     if first.launches == 0 and base.outcome.launches > 0:
         return fail("kernels", "launches no Triton kernel")
     extra = [n for n in first.mutated if n not in base.outcome.mutated]
@@ -119,6 +121,15 @@ def examine(
     if changed:
         return fail("tampering", f"replaced {changed[0]}")
     return CaseResult(case=name, passed=True, **shared)
+
+
+def _of_candidate(text: str, launch: Callable[..., Any]) -> str:
+    """`text` with places in the candidate called so: its file goes by the original's name, whose lines are other lines."""
+    code = getattr(launch, "__code__", None)
+    if code is None:
+        return text
+    name = re.escape(os.path.basename(original_path(code.co_filename)))
+    return re.sub(rf" at (?:\S*/)?{name}:(\d+)", r" in the candidate, line \1", text)
 
 
 def _run(
