@@ -18,13 +18,14 @@ import msgspec
 from leadline.diagnose.engine import Diagnosis, Engine
 from leadline.diagnose.findings import Numbered, findings, unified
 from leadline.diagnose.gather import LiveGatherer, Workers
-from leadline.errors import EvidenceError, KernelError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from leadline.errors import EvidenceError, KernelError, LeadlineError, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from leadline.execution.device import device_present
 from leadline.execution.environment import Environment, EnvironmentRequest
 from leadline.execution.store import Store
 from leadline.ingest.case import read_source, read_target
 from leadline.ingest.dry import CaseNames, TraceRequest
 from leadline.model import Candidate, Finding, KernelCase, Round, Run, Unavailable, Verdict, content_hash
+from leadline.model.probe import moved
 from leadline.propose.base import Proposal, proposer
 from leadline.rules.base import Rule, all_rules
 from leadline.settings import DiagnoseOptions, OptimizeOptions, Progress, VerifyOptions
@@ -286,6 +287,9 @@ def _best_of(
         progress(f"judging {proposal.candidate.title}", position, len(proposals))
         started = time.monotonic()
         verdict = _judged(session, options, parent.candidate.source, proposal, SCREEN_BUDGET_S)
+        unmeasured = not verdict.measured and verdict.outcome == "inconclusive" and verdict.correct
+        taken = verdict.outcome == "accepted" or unmeasured
+        seen = _signature_seen(session, parent.candidate.source, proposal) if taken else ""
         rounds.append(
             Round(
                 round=len(rounds) + 1,
@@ -297,13 +301,12 @@ def _best_of(
                 reason=verdict.reason,
                 speedup=verdict.speedup,
                 prediction=proposal.prediction,
-                observed=verdict.observed,
-                details=verdict,
+                observed=seen,
+                details=msgspec.structs.replace(verdict, predicted=proposal.prediction, observed=seen),
                 seconds=round(time.monotonic() - started, 3),
             )
         )
-        unmeasured = not verdict.measured and verdict.outcome == "inconclusive" and verdict.correct
-        if verdict.outcome == "accepted" or unmeasured:
+        if taken:
             gain = parent.gain * (verdict.speedup.mid if verdict.speedup else 1.0)
             if best is None or gain > best.gain:
                 best = _Node(proposal.candidate, len(rounds), gain)
@@ -311,6 +314,31 @@ def _best_of(
             if unmeasured:
                 break
     return best
+
+
+def _signature_seen(session: Session, parent: str, proposal: Proposal) -> str:
+    """What the compiler shows of the prediction: the signature before and after, and whether it moved as it had to. "" without one.
+
+    A gain whose predicted signature did not move was won for another reason than the one given; a reader must be told.
+    """
+    if not proposal.signature:
+        return ""
+    values: list[int] = []
+    for text in (parent, proposal.candidate.source):
+        gather = LiveGatherer(
+            session.as_file(text), session.workers, session.store, target=session.options.target, versions=session.versions
+        )
+        try:
+            trace = gather.trace(session.case_name)
+            launch = next((x for x in trace.launches if x.kernel == proposal.kernel), trace.launches[0])
+            compiled = gather.compile([launch])[launch.index]
+        except (LeadlineError, IndexError) as error:
+            return f"{proposal.signature} not seen: {error}"
+        if isinstance(compiled, Unavailable) or compiled.error:
+            return f"{proposal.signature} not seen: {compiled.reason if isinstance(compiled, Unavailable) else compiled.error}"
+        values.append(compiled.counters.get(proposal.signature, 0))
+    verdict = "as predicted" if moved(proposal.expect, *values) else "not as predicted"
+    return f"{proposal.signature} {values[0]} → {values[1]}, {verdict}"
 
 
 def _request(session: Session, original: str, candidate: str) -> JudgeRequest:

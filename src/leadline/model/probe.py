@@ -45,6 +45,15 @@ class SourceEdit(Record, frozen=True, tag="source_edit"):
 Fact = Divisible | Constant | Option | SourceEdit
 
 
+def moved(expect: str, before: int, after: int) -> bool:
+    """Whether a signature moved as predicted; "zero" and "nonzero" also ask that it was not so before."""
+    if expect == "decrease":
+        return after < before
+    if expect == "increase":
+        return after > before
+    return (before != 0 and after == 0) if expect == "zero" else (before == 0 and after != 0)
+
+
 class Probe(Record, frozen=True):
     """Grant all `grants`, compile, and read `signature`; then leave one out at a time when there are several.
 

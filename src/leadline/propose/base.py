@@ -21,6 +21,7 @@ class Proposal(Record, frozen=True):
     signature: str = ""
     expect: str = ""
     rule: str = ""
+    kernel: str = ""  # the kernel whose signature must move
 
 
 class Proposer(Protocol):

@@ -34,5 +34,5 @@ class RulesProposer:
                     group=f"{finding.rule}:{finding.key}",
                     signature=rewrite.signature,
                     expect=rewrite.expect,
-                    rule=finding.rule,
+                    rule=finding.rule, kernel=finding.kernel,
                 )

@@ -11,6 +11,7 @@ from leadline.backends.nvidia.signature import read, stage_of
 from leadline.errors import UsageError
 from leadline.model import Compiled, Fact, ProbeOutcome, SourceEdit
 from leadline.model.base import content_hash
+from leadline.model.probe import moved
 
 EXPECTED = ("decrease", "increase", "zero", "nonzero")
 _KEPT = 64
@@ -56,15 +57,6 @@ def run_probe(request: ProbeRequest) -> ProbeOutcome:
         seconds=time.perf_counter() - started,
         launch=request.launch.index,
     )
-
-
-def moved(expect: str, before: int, after: int) -> bool:
-    """Whether the signature moved as predicted; "zero" and "nonzero" also ask that it was not so before."""
-    if expect == "decrease":
-        return after < before
-    if expect == "increase":
-        return after > before
-    return (before != 0 and after == 0) if expect == "zero" else (before == 0 and after != 0)
 
 
 def as_far(expect: str, reached: int, value: int) -> bool:
