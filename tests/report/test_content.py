@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from leadline.model import (
+    Check,
     CompilerMessage,
     Estimate,
     Finding,
@@ -12,6 +13,7 @@ from leadline.model import (
     Limit,
     Metric,
     PassStep,
+    Rewrite,
     Round,
     Run,
     SourceFact,
@@ -19,6 +21,8 @@ from leadline.model import (
     Verdict,
 )
 from leadline.report import content
+from leadline.report.document import html
+from leadline.report.markdown import markdown
 
 
 @pytest.mark.parametrize(
@@ -143,3 +147,73 @@ def test_tally():
     run = Run(findings=(spot(), spot(grade="confirmed"), spot(grade="confirmed")))
     assert content.tally(run) == "3 findings (2 confirmed, 1 located)"
     assert content.tally(Run(findings=(spot(),))) == "1 finding (1 located)"
+
+
+def test_amounts_are_whole_where_they_are():
+    assert [content.amount(v) for v in (16384.0, 2**33, 0.0, 1.23456, 1e20, float("inf"))] == [
+        "16384", "8589934592", "0", "1.235", "1e+20", "inf",
+    ]  # fmt: skip
+
+
+def verified(verdict: str, *checks: Check, rewrite: str = "some/new.py", **fields) -> Run:
+    details = Verdict(outcome=verdict, reason="", checks=checks, **fields)
+    entry = Round(round=1, parent=0, hypothesis="new.py is faster and correct", rewrite=rewrite, verdict=verdict, details=details)
+    return Run(command="verify", rounds=(entry,), best_diff="-a\n+b\n")
+
+
+def gate(name: str, passed: bool | None = True, case: str = "big") -> Check:
+    return Check(name=name, passed=passed, case=case)
+
+
+SMALL = (gate("interpreter", case="tiny"), gate("interpreter", case="odd"))
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (verified("inconclusive", *SMALL, gate("compiles"), gate("coverage")),
+         "correct in the interpreter on tiny, odd; full size: traced, compiled, stores sampled; not run, not timed (no device)"),
+        (verified("inconclusive", *SMALL, gate("compiles"), gate("coverage"), gate("coverage", None, "other")),
+         "correct in the interpreter on tiny, odd; full size: traced, compiled; stores not compared, not run, not timed (no device)"),
+        (verified("inconclusive", gate("interpreter", None)),
+         "not run in the interpreter; full size: not compiled, stores not compared, not run, not timed (no device)"),
+        (verified("accepted", *SMALL, gate("device"), measured=True),
+         "correct in the interpreter on tiny, odd; correct on the device on big; timed"),
+        (verified("rejected", *SMALL), ""),
+        (verified("inconclusive"), ""),
+        (Run(command="verify"), ""),
+        (Run(command="optimize", rounds=verified("inconclusive", *SMALL).rounds), ""),
+    ],
+)  # fmt: skip
+def test_what_was_checked(run, text):
+    assert content.checked(run) == text
+
+
+def test_nothing_rejected_is_called_faster_or_accepted():
+    assert [row.rewrite for row in content.round_rows(verified("rejected"))] == ["new.py"]
+    titles = [content.change_title(verified(v)) for v in ("accepted", "rejected", "inconclusive")]
+    assert titles == ["accepted change", "rejected change", "change, neither accepted nor rejected"]
+    assert content.change_title(Run()) == "accepted change"
+    final = Round(round=2, parent=0, hypothesis="all accepted changes together", rewrite="final", verdict="inconclusive")
+    assert content.round_rows(Run(rounds=(final,)))[0].rewrite == "the rewritten file against the original"
+    timed = msgspec.structs.replace(final, verdict="accepted", speedup=Interval(low=1, mid=2, high=3))
+    assert content.round_rows(Run(device="D", rounds=(timed,)))[0].rewrite == "all accepted changes together"
+
+
+def test_fixes_and_their_absence():
+    def made(ident: str, diff: str) -> Rewrite:
+        return Rewrite(id=ident, rule="MEM101", title=ident, source="", diff=diff)
+
+    first = msgspec.structs.replace(spot(), rule="MEM101", key="a", rewrite="r1", rewrites=("r1", "r2"))
+    second = msgspec.structs.replace(spot(), rule="TIL101", key="b", rewrite="r3")
+    third = msgspec.structs.replace(spot(), rule="GRD101", key="c", rewrite="", rewrites=())
+    run = Run(findings=(first, second, third), rewrites={"r1": made("r1", "+x"), "r2": made("r2", "+y"), "r3": made("r3", "+x")})
+    fixes = content.fixes(run)
+    assert [(f.label, f.rewrite.id, f.same_as) for f in fixes["MEM101", "a"]] == [("fix", "r1", ""), ("or", "r2", "")]
+    assert [(f.label, f.rewrite.id, f.same_as) for f in fixes["TIL101", "b"]] == [("fix", "r3", "MEM101")]
+    assert fixes["GRD101", "c"] == ()
+    assert content.no_fix(third) == "none offered: no rewrite of GRD101 applies here; leadline explain GRD101 lists what it needs"
+    page, text = html(run), markdown(run)
+    for shown in ("Fix: r1", "Or: r2", "Same change as MEM101 above.", "Fix: none offered: no rewrite of GRD101 applies here"):
+        assert shown in page
+        assert shown in text.replace("**", "")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.model import Check, Estimate, Finding, ProbeOutcome, Rewrite, Run, Verdict
+from leadline.model import Check, Estimate, Finding, ProbeOutcome, Rewrite, Round, Run, Verdict
 from leadline.report import content
 from leadline.report.json import decode
 from leadline.report.terminal import render
@@ -185,3 +185,24 @@ def test_a_second_rewrite_is_named_only():
     assert "Pad the rows" in printed(run)
     assert "  +b\n" not in printed(run)
     assert "  +b\n" in printed(run, verbose=True)
+    assert "  or         Pad the rows" in printed(run)
+
+
+def test_the_same_change_is_printed_once():
+    run = sample("diagnosed")
+    first = run.findings[0]
+    again = msgspec.structs.replace(first, rule="TIL101", key="again", consequences=(), rewrite="r9", rewrites=("r9",))
+    twin = msgspec.structs.replace(run.rewrites[first.rewrite], id="r9", rule="TIL101", title="The twin")
+    run = msgspec.structs.replace(run, findings=(*run.findings, again), rewrites={**run.rewrites, "r9": twin})
+    text = printed(run)
+    assert f"same change as {first.rule} above" in text
+    assert text.count(twin.diff.splitlines()[0]) == 1
+
+
+def test_a_verification_says_what_it_checked():
+    checks = (Check(name="interpreter", passed=True, case="tiny"),)
+    details = Verdict(outcome="inconclusive", reason="not measured: no device", correct=True, checks=checks)
+    entry = Round(round=1, parent=0, hypothesis="h", rewrite="new.py", verdict="inconclusive", details=details)
+    run = Run(command="verify", rounds=(entry,), best_diff="-a\n+b\n")
+    assert "checked    correct in the interpreter on tiny; full size: not compiled, stores not compared, not" in printed(run)
+    assert "\nchange, neither accepted nor rejected\n" in printed(run, verbose=True)

@@ -16,6 +16,7 @@ from leadline.verify.records import CaseResult, CaseTiming, ColdRequest, ColdRes
 pytest.importorskip("triton")
 
 LAUNCH = "    n = x.numel()\n"
+STRAYS = "load out of bounds at line 13 of the candidate"
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +92,11 @@ def test_without_a_device_nothing_is_accepted(tmp_path: Path, interpreter: Worke
     [
         ([("* 2.0 + 1.0, mask", "* 2.0 + 1.01, mask")], "max error 0.01 at output 0["),
         ([("(triton.cdiv(n, 32),)", "(triton.cdiv(n, 64),)")], "leaves elements unwritten: max error inf at output 0[32] (got nan,"),
-        ([("tl.load(x_ptr + offs, mask=mask)", "tl.load(x_ptr + offs)")], "load out of bounds at kernel.py:13 (27 of 32 lanes)"),
-        ([("tl.load(x_ptr + offs, mask=mask)", "tl.load(x_ptr + offs * 10000000)")], "load out of bounds at kernel.py:13 (31 of 32 lanes)"),
+        ([("tl.load(x_ptr + offs, mask=mask)", "tl.load(x_ptr + offs)")], f"{STRAYS} (27 of 32 lanes)"),
+        ([("tl.load(x_ptr + offs, mask=mask)", "tl.load(x_ptr + offs * 10000000)")], f"{STRAYS} (31 of 32 lanes)"),
         ([("    return y\n", "    x.zero_()\n    return y\n")], "changes its input x, which the original leaves alone"),
         ([("* 2.0 + 1.0, mask", "* 0.0 + 1.0, mask")], "max error "),
-        ([(LAUNCH, LAUNCH + "    raise ValueError('no')\n")], "raises ValueError: no at "),
+        ([(LAUNCH, LAUNCH + "    raise ValueError('no')\n")], "raises ValueError: no at line 19 of the candidate in case tiny"),
         ([(LAUNCH, LAUNCH + "    return x + x + 1.0\n")], "launches no Triton kernel"),
         ([("    return y\n", "    return x + x + 1.0\n")], "its result does not change when its kernels do nothing"),
         ([(LAUNCH, LAUNCH + "    x = x.half().float()\n")], "max error "),
@@ -265,6 +266,23 @@ def test_a_candidate_that_does_not_compile(tmp_path: Path) -> None:
     assert never.reason.startswith("its launch cannot be traced in case big, where the original's can: launch raised ValueError: no")
     assert honest.compiled is True
     assert [c.detail for c in honest.checks if c.name == "compiles"] == ["1 launches for cuda:90"]
+
+
+def test_half_a_result_at_full_size_only(tmp_path: Path, interpreter: Worker) -> None:
+    half = edit(("(triton.cdiv(n, 32),)", "(min(triton.cdiv(n, 32), 64),)"), text=HONEST)
+    late = edit(("    n = x.numel()\n", "    n = x.numel()\n    if n == 3001:\n        raise ValueError(n)\n"), text=HONEST)
+    with Worker("compile") as compiler:
+        workers = Workers(interpret=interpreter, compile=compiler)
+        cut, seen, unseen = (
+            judge(JudgeRequest(case=case_of(tmp_path), original=ORIGINAL, candidate=text), workers) for text in (half, HONEST, late)
+        )
+    assert (cut.outcome, cut.correct) == ("rejected", False)
+    assert cut.reason == "writes only 50 % of output 0 in case big, where the original writes all of it (sampled)"
+    assert (seen.outcome, seen.correct) == ("inconclusive", True)
+    assert [(c.case, c.passed) for c in seen.checks if c.name == "coverage"] == [("big", True), ("ragged", True)]
+    assert (unseen.outcome, unseen.correct) == ("inconclusive", None)
+    told = next(c for c in unseen.checks if c.name == "coverage" and c.passed is None)
+    assert (told.case, told.detail.partition(":")[0]) == ("ragged", "the candidate was not sampled")
 
 
 def test_changes_that_need_consent(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def sentence(evidence: Evidence) -> str:
 
 def amount(value: float) -> str:
     """Whole numbers whole, others with four digits."""
-    return str(int(value)) if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
+    return str(int(value)) if abs(value) < 1e15 and float(value).is_integer() else f"{value:.4g}"
 
 
 def _at(line: int) -> str:

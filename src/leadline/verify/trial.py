@@ -129,7 +129,7 @@ def _of_candidate(text: str, launch: Callable[..., Any]) -> str:
     if code is None:
         return text
     name = re.escape(os.path.basename(original_path(code.co_filename)))
-    return re.sub(rf" at (?:\S*/)?{name}:(\d+)", r" in the candidate, line \1", text)
+    return re.sub(rf" at (?:\S*/)?{name}:(\d+)", r" at line \1 of the candidate", text)
 
 
 def _run(
