@@ -2,9 +2,13 @@
 
 from leadline.model import HostOp
 from leadline.rules.host.call_time import call_us, host_op_us, is_copy, plain_name, read, written
+from leadline.rules.host.extra_copy import ExtraCopy
+from leadline.rules.host.host_sync import _sizes_an_output
 from leadline.rules.host.recompile_per_shape import RecompilePerShape, _at_run_time, _removed
 from leadline.rules.host.unfused_kernels import UnfusedKernels
 from tests.rules.memory.views import view_of
+from tests.rules.recording import slug
+from tests.rules.test_examples import _diagnosed
 
 LENGTH = RecompilePerShape.examples[0].before
 
@@ -48,3 +52,17 @@ def test_storages_read_and_written() -> None:
     view = view_of(text, {"n": 1000, "factor": 2, "BLOCK": 1024})
     assert read(view, view.launches[0]) == {0: "x_ptr"}
     assert written(view, view.launches[0]) == {1: "y_ptr"}
+
+
+def test_a_copy_after_the_launches_is_worded_as_one() -> None:
+    found = [
+        next(iter(_diagnosed(slug(rule, example)).hypotheses)).claim for rule in (ExtraCopy(),) for example in rule.examples if example.line
+    ]
+    assert "for a launch that could read the original as it is" in found[0]
+    assert "to copy a launch's result into the output" in found[1]
+
+
+def test_a_read_that_sizes_the_output() -> None:
+    text = "def launch(x):\n    n = int(x.max().item())\n    y = torch.empty(SIZE)\n    return y\n"
+    assert _sizes_an_output(view_of(text.replace("SIZE", "n, 4"), {}), 2)
+    assert not _sizes_an_output(view_of(text.replace("SIZE", "x.shape"), {}), 2)

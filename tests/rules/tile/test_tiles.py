@@ -2,11 +2,12 @@
 
 import pytest
 
-from leadline.model import Compiled, LoopSample, Resources
+from leadline.model import Compiled, LaunchCost, LoopSample, Option, Probe, ProbeOutcome, Resources
 from leadline.rules.base import View
 from leadline.rules.tile.column_blocks import column_grid
 from leadline.rules.tile.examples import tile_too_large, tile_too_small
-from leadline.rules.tile.low_occupancy import LowOccupancy
+from leadline.rules.tile.low_occupancy import LowOccupancy, resident_warps
+from leadline.rules.tile.padding import fitted, padding
 from leadline.rules.tile.pressure import pressure, registers_allowed, rounded_up, site_of
 from leadline.rules.tile.register_spill import RegisterSpill
 from leadline.rules.tile.row_loop import looped
@@ -149,3 +150,45 @@ def test_a_larger_step_at_the_launch() -> None:
 @pytest.mark.parametrize(("lanes", "itemsize", "expected"), [(64, 2, 1), (1024, 4, 16), (512, 2, 4), (8192, 4, 16)])
 def test_fitting_warps(lanes: int, itemsize: int, expected: int) -> None:
     assert fitting_warps(lanes, itemsize) == expected
+
+
+def padded(text: str = tile_too_large.PADDED, n: int = 1000) -> View:
+    arguments = (tensor("x_ptr", (32768, n), 1), tensor("y_ptr", (32768, n), 2), number("n", n), constant("BLOCK", 8192))
+    return view(text, "scale_rows_kernel", arguments, (32768, 1, 1), cost=LaunchCost(launch=0, dram_us=65.0, total_us=68.0))
+
+
+def test_a_literal_block_of_mostly_padding() -> None:
+    made = padded()
+    (found,) = TileTooLarge().suspect(made)
+    assert found.claim == "BLOCK is 8192 for 1000 elements (`n`): 88% of the lanes are padding, 1024 would do"
+    assert found.estimate.high > 2
+    assert [r.choices for r in TileTooLarge().rewrite(made, found)] == [{"BLOCK": 1024}]
+    assert not list(TileTooLarge().suspect(padded(n=5000)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("(m,)](", "(triton.cdiv(m * BLOCK, BLOCK),)]("), ("row * n + columns, tl.exp", "row * BLOCK + columns, tl.exp")]
+)
+def test_a_block_that_means_more_stays(old: str, new: str) -> None:
+    made = padded(tile_too_large.PADDED.replace(old, new))
+    facts = made.kernel(made.launches[0])
+    assert facts
+    found = padding(made, made.launches[0], facts, "BLOCK")
+    assert found
+    assert fitted(made, made.launches[0], facts, "BLOCK", found) is None
+
+
+@pytest.mark.parametrize(("after", "grade"), [(161, "located"), (64, "confirmed")])
+def test_fewer_registers_confirm_only_with_more_warps(after: int, grade: str) -> None:
+    import msgspec
+
+    made = view(tile_too_large.PADDED, "scale_rows_kernel", (constant("BLOCK", 8192),), (32768, 1, 1))
+    record = Compiled(launch=0, target="cuda:90", triton="3.6.0", kernel="scale_rows_kernel", resources=Resources(registers=168, smem=16))
+    made = msgspec.structs.replace(made, compiled={0: record}, level=3)
+    hypothesis = next(iter(LowOccupancy().suspect(made)))
+    probe = Probe(claim="", grants=(Option(name="num_warps", value=8),), signature="res.registers", stage="sass")
+    outcome = ProbeOutcome(id="", probe=probe, before=168, after=after, flipped=True)
+    assert resident_warps(made, 168, 16, 4) == 12
+    assert resident_warps(made, 161, 16, 8) == 8
+    concluded = LowOccupancy().conclude(made, hypothesis, (outcome,))
+    assert (concluded.grade, concluded.refuted) == (grade, "")

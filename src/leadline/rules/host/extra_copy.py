@@ -44,6 +44,7 @@ class ExtraCopy(Rule):
             moved = sum(op.bytes for op in ops)
             high = total / max(total - cost, 0.05 * total)
             kinds = ", ".join(sorted({plain_name(op).strip("_") for op in ops}))
+            after = all(self._of_result(view, op) for op in ops)
             yield self.hypothesis(
                 view,
                 None,
@@ -53,7 +54,10 @@ class ExtraCopy(Rule):
                 high=high,
                 grade="observed",
                 sufficient_level=2,
-                claim=f"the wrapper copies {moved / 1e6:.1f} MB ({kinds}) for a launch that could read the original as it is",
+                claim=f"the wrapper moves {moved / 1e6:.1f} MB ({kinds}) to copy a launch's result into the output: the launch "
+                "could store it there itself, by the output's strides and dtype"
+                if after
+                else f"the wrapper copies {moved / 1e6:.1f} MB ({kinds}) for a launch that could read the original as it is",
                 facts=[seen(f"{op.name} moves {op.bytes / 1e6:.1f} MB beside the launches", view.source.path, op.line) for op in ops[:4]],
                 prediction=f"about {cost:.0f} us of {total:.0f} us per call go away",
             )
@@ -66,6 +70,11 @@ class ExtraCopy(Rule):
         for storage in targets & set(known):
             if any(storage in read(view, x) for x in later) and not any(storage in written(view, x) for x in view.launches):
                 return True
+        return self._of_result(view, op)
+
+    def _of_result(self, view: View, op: HostOp) -> bool:
+        """Whether the operation copies what an earlier launch stored into what the wrapper returns."""
+        targets = set(op.writes) - set(op.reads)
         outputs = {t.storage for t in (view.trace.outputs if view.trace else ())}
         earlier = [x for x in view.launches if x.index < op.order]
         return bool(targets & outputs) and any(s in written(view, x) for x in earlier for s in op.reads)
@@ -136,7 +145,10 @@ def make_inputs(*, device, seed, n):
     return dict(x=torch.randn(n, device=device).half())
 """
 
+OUTPUT = CLEAN.replace("    return y\n", "    out = torch.empty_like(y)\n    out[:] = y\n    return out\n")
+
 ExtraCopy.examples = (
     Example(title="a cast before the kernel", before=BEFORE, line=17, grade="observed"),
+    Example(title="a result copied into the output", before=OUTPUT, line=20, grade="observed"),
     Example(title="the kernel reads the narrow type", before=CLEAN),
 )

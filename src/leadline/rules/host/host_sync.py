@@ -1,5 +1,6 @@
 """HST101 host-sync."""
 
+import ast
 from collections.abc import Iterable
 
 from leadline.model import HostCall, Hypothesis
@@ -7,6 +8,7 @@ from leadline.rules.base import Example, Rule, View, seen
 from leadline.rules.host.call_time import SYNC_US, UPLOAD_US, call_us
 
 UPLOADS = ("torch.tensor(", "torch.as_tensor(", "torch.from_numpy(", "torch.IntTensor(", "torch.LongTensor(")
+FACTORIES = ("empty", "zeros", "ones", "full", "new_empty", "new_zeros", "new_full", "new_ones")
 READS = (".item()", ".tolist()", ".cpu()", ".numpy()", "synchronize()")
 
 
@@ -63,7 +65,7 @@ class HostSync(Rule):
             grade="observed" if reads else "suspected",
             sufficient_level=2,
             prediction=f"without the {count} host read(s) a call costs its device time, about {work:.0f} us",
-            notes=("an output whose size depends on data needs one read",),
+            notes=("an output whose size depends on data needs one read",) if _sizes_an_output(view, first) else (),
         )
 
     def _uploads(self, view: View, uploads: list[HostCall]) -> Hypothesis:
@@ -80,6 +82,29 @@ class HostSync(Rule):
             claim=f"each call makes {len(uploads)} device tensor(s) from host lists: a blocking copy before the launch",
             facts=[seen(f"`{c.text}` uploads a host list on every call", view.source.path, c.line) for c in uploads[:4]],
         )
+
+
+def _sizes_an_output(view: View, line: int) -> bool:
+    """Whether a name assigned at `line` sizes a tensor that the wrapper makes and returns (as far as its source shows)."""
+    try:
+        tree = ast.parse(view.text(view.source.path))
+    except SyntaxError:
+        return False
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or 0)):
+        sizes: set[str] = set()
+        made: set[str] = set()
+        for node in sorted((n for n in ast.walk(function) if isinstance(n, ast.Assign)), key=lambda n: n.lineno):
+            names = {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            read = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+            factory = isinstance(node.value, ast.Call) and ast.unparse(node.value.func).rsplit(".", 1)[-1] in FACTORIES
+            if factory and read & sizes:
+                made |= names
+            elif not factory and (node.lineno <= line <= (node.end_lineno or 0) or read & sizes):
+                sizes |= names
+        returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
+        if made & {n.id for value in returned for n in ast.walk(value) if isinstance(n, ast.Name)}:
+            return True
+    return False
 
 
 def _to_device(call: HostCall) -> bool:

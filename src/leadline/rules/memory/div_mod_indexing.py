@@ -7,7 +7,7 @@ import msgspec
 from leadline.model import Hypothesis, KernelFacts, Launch, Probe, Rewrite, SourceEdit
 from leadline.rules.base import Example, Rule, View, located, metric, raised, seen
 from leadline.rules.memory.argument_facts import launch_of
-from leadline.rules.memory.divisions import division_cost, simplified, tile_divisions
+from leadline.rules.memory.divisions import division_cost, is_wide, simplified, tile_divisions
 from leadline.rules.memory.flat_grid import row_tiled
 from leadline.rules.memory.instruction_cost import elements, gain, instructions_at, issue_us, straight_issue_us
 
@@ -21,8 +21,8 @@ class DivModIndexing(Rule):
         `//` and `%` of tiles by sizes: flat indices taken apart into rows and columns, rows into planes.
     Why it is slow
         The device has no integer division: a runtime divisor costs about 11 instructions per element and quotient (its reciprocal is
-        hoisted), a compile-time one about 5, while a memory-bound kernel has some 10 instructions per element to spare. Divided
-        addresses also hide contiguity from the axis analysis.
+        hoisted), a compile-time one about 5, a runtime one of 64-bit integers about 26, while a memory-bound kernel has some 10
+        instructions per element to spare. Divided addresses also hide contiguity from the axis analysis.
     How it is proved
         The machine code shows the instructions of those lines; the rewritten kernel is compiled and must have fewer of them.
     Rewrite and its safety
@@ -47,9 +47,10 @@ class DivModIndexing(Rule):
             low, high = gain(view, launch, before, after)
             if launch.index not in view.costs:
                 low, high = 1.0, 1.2
-            first = max(costly, key=lambda d: division_cost(d, launch))
+            first = max(costly, key=lambda d: division_cost(d, launch, facts))
             listed = ", ".join(dict.fromkeys(f"`{d.text}`" for d in divisions[:4]))
             runtime = any(division_cost(d, launch) > 6 for d in divisions)
+            wide = any(is_wide(d, launch, facts) for d in divisions)
             yield self.hypothesis(
                 view,
                 launch,
@@ -62,7 +63,8 @@ class DivModIndexing(Rule):
                 grade="observed" if launch.index in view.samples else "suspected",
                 sufficient_level=3,
                 claim=f"every element pays {len(divisions)} integer division(s) ({listed}), about {per_element:.0f} instructions"
-                + (" by runtime values" if runtime else ""),
+                + (" by runtime values" if runtime else "")
+                + (", of 64-bit integers" if wide else ""),
                 facts=[seen(f"`{d.text}` divides a tile", launch.kernel_file, d.line) for d in divisions[:4]]
                 + [
                     metric("instructions for division", per_element, "per element", launch, first.line, collector="source"),
@@ -142,7 +144,7 @@ class DivModIndexing(Rule):
 
 def _per_element(launch: Launch, facts: KernelFacts) -> float:
     """Instructions that division costs each element."""
-    return sum(division_cost(d, launch) for d in tile_divisions(facts))
+    return sum(division_cost(d, launch, facts) for d in tile_divisions(facts))
 
 
 def _signature(view: View, launch: Launch) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from leadline.rules.editing import EditError, SourceFile
 from leadline.rules.memory.argument_facts import values_of
 from leadline.rules.memory.dead_code import unused_names, without_unused
 from leadline.rules.memory.index_algebra import Algebra, Unsupported, never_negative
-from leadline.rules.memory.instruction_cost import CONSTANT_DIVISION, RUNTIME_DIVISION, expression
+from leadline.rules.memory.instruction_cost import CONSTANT_DIVISION, RUNTIME_DIVISION, WIDE_CONSTANT_DIVISION, WIDE_DIVISION, expression
 
 
 def tile_divisions(facts: KernelFacts) -> list[Operation]:
@@ -29,9 +29,38 @@ def tile_divisions(facts: KernelFacts) -> list[Operation]:
     return list(found.values())
 
 
-def division_cost(operation: Operation, launch: Launch) -> float:
-    """Instructions per element of one division: by a power of two 1.5, by another constant 5.5, by a runtime value 11."""
+def is_wide(operation: Operation, launch: Launch, facts: KernelFacts) -> bool:
+    """Whether a division is of 64-bit integers: an operand was cast to them or is passed as one."""
+    return any(_is_wide(expression(text), launch, facts) for text in operation.operands)
+
+
+def _is_wide(node: ast.AST | None, launch: Launch, facts: KernelFacts, depth: int = 0) -> bool:
+    if node is None or depth > 20:
+        return False
+    if isinstance(node, ast.Call):
+        text = ast.unparse(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cast") and "int" in text.rsplit("(", 1)[-1]:
+            return "int64" in text.rsplit("(", 1)[-1]
+    if isinstance(node, ast.Name):
+        argument = launch.argument(node.id)
+        if argument is not None:
+            return argument.type == "i64" and not argument.constexpr
+        symbol = facts.symbol(node.id)
+        return symbol is not None and _is_wide(expression(symbol.text.split("=", 1)[-1]), launch, facts, depth + 1)
+    return any(_is_wide(child, launch, facts, depth + 1) for child in ast.iter_child_nodes(node))
+
+
+def division_cost(operation: Operation, launch: Launch, facts: KernelFacts | None = None) -> float:
+    """Instructions per element of one division: by a power of two 1.5, by another constant 5.5, by a runtime value 11; of 64-bit
+    integers (told by `facts`) 3, 22 and 26: the compiler tests for operands that fit 32 bits and divides those as such. A divisor known
+    to be a multiple of 16 is divided by once per vector, and then the width hardly matters."""
     right = operation.operands[1]
+    if facts is not None and is_wide(operation, launch, facts):
+        narrow = division_cost(operation, launch)
+        if narrow == RUNTIME_DIVISION:
+            argument = launch.argument(right)
+            return RUNTIME_DIVISION if argument is not None and argument.divisible >= 16 else WIDE_DIVISION
+        return 3.0 if narrow == 1.5 else WIDE_CONSTANT_DIVISION
     if operation.detail.get("right_constexpr") == "true":
         value = literal(right, launch)
         return 1.5 if value is not None and value > 0 and value & (value - 1) == 0 else CONSTANT_DIVISION

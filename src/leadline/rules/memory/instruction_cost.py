@@ -15,6 +15,8 @@ ISSUE_PER_CYCLE = 3.6  # of the four schedulers, in straight-line integer code
 ACCESS_CYCLES = 4.5  # per warp-wide memory instruction with its address and mask arithmetic
 RUNTIME_DIVISION = 11
 CONSTANT_DIVISION = 5.5
+WIDE_DIVISION = 26  # of 64-bit integers that fit 32 bits, by a runtime value: measured on an H200; others take a subroutine
+WIDE_CONSTANT_DIVISION = 22
 WIDEST = 16  # bytes of one access of a thread
 
 

@@ -7,7 +7,8 @@ from leadline.model import Hypothesis, KernelFacts, Launch, Operation, Probe, Re
 from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.editing import EditError, SourceFile
 from leadline.rules.memory.argument_facts import launch_of, pure
-from leadline.rules.memory.instruction_cost import elements, gain, issue_us
+from leadline.rules.memory.divisions import division_cost, tile_divisions
+from leadline.rules.memory.instruction_cost import elements, expression, gain, issue_us
 
 EXTRA = 2.0  # more instructions per 64-bit address component of an element
 
@@ -16,10 +17,12 @@ class Int64Offsets(Rule):
     """Offset tiles are 64-bit where 32-bit offsets from a 64-bit base would do.
 
     What it finds
-        `.to(tl.int64)` on tiles (an `arange`, or an index built from one) that end in addresses.
+        `.to(tl.int64)` on tiles (an `arange`, or an index built from one) that end in addresses, and on a scalar that is then added to an
+        `arange`: where every offset of the launch fits into 32 bits, the whole tile is 64-bit for nothing.
     Why it is slow
         Each 64-bit add or multiply of a tile is two to four instructions and its results take two registers. Small beside memory
-        traffic; it matters in loops that are short of issue slots or registers.
+        traffic; it matters in loops that are short of issue slots or registers. A
+        64-bit division by a runtime value is some 26 instructions, a 32-bit one 11.
     How it is proved
         The casts are removed and the kernel compiled: arithmetic on 64-bit tiles must become less.
     Rewrite and its safety
@@ -34,7 +37,7 @@ class Int64Offsets(Rule):
     def suspect(self, view: View) -> Iterable[Hypothesis]:
         for launch in view.launches:
             facts = view.kernel(launch)
-            casts = wide_casts(facts) if facts else []
+            casts = [c for c in wide_casts(facts) if c.tile or _fits(launch)] if facts else []
             if not casts:
                 continue
             per_element = EXTRA * sum(1 if c.loop >= 0 or not facts or not facts.loops else 0.5 for c in casts)
@@ -44,7 +47,18 @@ class Int64Offsets(Rule):
             low, high = gain(view, launch, base + extra, base) if launch.index in view.costs else (1.0, 1.05)
             if facts and facts.of_kind("dot") and any(c.loop >= 0 for c in casts):
                 low, high = 1.02, 1.1  # the loop of a matrix product has registers and issue slots to win
-            high = min(max(high, 1.035), 1.13)
+            tiles = any(c.tile for c in casts)
+            high = min(max(high, 1.035) if tiles else high, 1.13)
+            if facts and launch.index in view.costs:
+                # Divisions of 64-bit tiles become 32-bit ones.
+                narrow = sum(division_cost(d, launch) for d in tile_divisions(facts))
+                wide = sum(division_cost(d, launch, facts) for d in tile_divisions(facts))
+                after = base + issue_us(total / 32 * narrow, view.sms)
+                lower, higher = gain(view, launch, after + extra + issue_us(total / 32 * (wide - narrow), view.sms), after)
+                if wide > narrow and higher > high:
+                    low, high = lower, higher
+            if high < 1.03:
+                continue
             large = [a.name for a in launch.arguments if a.tensor is not None and a.tensor.numel >= 2**31]
             first = casts[0]
             yield self.hypothesis(
@@ -96,7 +110,7 @@ class Int64Offsets(Rule):
 
     def rewrite(self, view: View, hypothesis: Hypothesis) -> Iterable[Rewrite]:
         launch = launch_of(view, hypothesis)
-        if launch is None or any(a.tensor is not None and _reach(a.tensor.shape, a.tensor.strides) >= 2**31 for a in launch.arguments):
+        if launch is None or not _fits(launch):
             return
         text = _narrowed(view, launch, guard=True)
         if text is not None:
@@ -116,13 +130,47 @@ class Int64Offsets(Rule):
 
 
 def wide_casts(facts: KernelFacts) -> list[Operation]:
-    """Casts of tiles to 64-bit integers whose result reaches an address."""
+    """Casts to 64-bit integers that make an address tile 64-bit: of tiles, and of scalars that are added to an `arange`."""
     names = {a.expanded for a in facts.accesses}
     return [
         o
         for o in facts.operations
-        if o.kind == "cast" and o.tile and "int64" in o.detail.get("dtype", "") and any("int64" in text for text in names)
+        if o.kind == "cast"
+        and "int64" in o.detail.get("dtype", "")
+        and any("int64" in text for text in names)
+        and (o.tile or _widens(facts, o))
     ]
+
+
+def _widens(facts: KernelFacts, cast: Operation) -> bool:
+    """Whether a scalar's cast stands in an integer index to which an `arange` is added (as `id.to(tl.int64) * BLOCK + arange`)."""
+    pointers = {a.base for a in facts.accesses}
+
+    def part(node: ast.AST, depth: int = 0) -> set[str]:
+        found: set[str] = set()
+        for n in ast.walk(node):
+            if isinstance(n, ast.Call):
+                found |= {"wide"} if ast.unparse(n) == cast.text else {"range"} if ast.unparse(n.func).endswith("arange") else set()
+            elif isinstance(n, ast.Name) and n.id in pointers:
+                found.add("pointer")
+            elif isinstance(n, ast.Name) and depth < 8 and (symbol := facts.symbol(n.id)) is not None and not symbol.loaded:
+                defined = expression(symbol.text)
+                found |= part(defined, depth + 1) if defined is not None else set()
+        return found
+
+    for symbol in facts.symbols:
+        tree = expression(symbol.text)
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                sides = part(node.left), part(node.right)
+                if sides in (({"wide"}, {"range"}), ({"range"}, {"wide"})):
+                    return True
+    return False
+
+
+def _fits(launch: Launch) -> bool:
+    """Whether every element of the launch's tensors has a 32-bit offset."""
+    return all(_reach(a.tensor.shape, a.tensor.strides) < 2**31 for a in launch.arguments if a.tensor is not None)
 
 
 def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from leadline.model import Access, Hypothesis, KernelFacts, Launch, Loop, Option, Probe, Rewrite, SourceEdit
 from leadline.rules.base import Example, Rule, View, located, metric, raised, refuted, seen
 from leadline.rules.editing import SourceFile
+from leadline.rules.pipeline.counted_while import counted
 
 MIN_TRIPS = 4
 _LATENCY_S = 0.65e-6  # of a load that misses L2
@@ -22,8 +23,9 @@ class UnpipelinedLoad(Rule):
     How it is proved
         The loop form or option that stops the pipeliner is changed and the kernel compiled: asynchronous copies appear.
     Rewrite and its safety
-        `tl.static_range` becomes `range`, `num_stages` is raised, or `tl.range(..., num_stages=3)` is written. The order of operations
-        stays the same. The gain must be measured: copies through shared memory are not always better than registers.
+        `tl.static_range` becomes `range`, so does a `while` that counts in fixed steps; `num_stages` is raised, or
+        `tl.range(..., num_stages=3)` is written. The order of operations stays the same. The gain must be measured: copies through
+        shared memory are not always better than registers.
     References
         Triton: AssignLatencies; kernel-level `num_stages` is ignored in loops without a dot.
     """
@@ -119,6 +121,16 @@ class UnpipelinedLoad(Rule):
                 new = _ranged(text, kernel.name, hypothesis.span.line, stages)
                 if new:
                     title = "use range in place of tl.static_range" if not stages else f"tl.range(..., num_stages={stages})"
+                    yield self._made(title, new)
+
+        elif kind == "while" and launch.kernel_file == view.source.path:
+            loop = next((x for x in kernel.loops if x.line == hypothesis.span.line), None)
+            dots = loop is not None and any(o.loop == loop.id for o in kernel.of_kind("dot"))
+            # Without a dot only a loop that asks for stages itself is pipelined.
+            for stages in (0,) if dots else (3, 4):
+                new = counted(text, kernel.name, hypothesis.span.line, stages)
+                if new:
+                    title = f"tl.range(..., num_stages={stages}) in place of while" if stages else "use range in place of while"
                     yield self._made(title, new)
 
     def _made(self, title: str, source: str) -> Rewrite:
@@ -227,6 +239,15 @@ UnpipelinedLoad.examples = (
         line=15,
         grade="confirmed",
         before=_CASE.replace("LOOP", "tl.static_range"),
+        after=_CASE.replace("LOOP", "range"),
+    ),
+    Example(
+        title="a product loop written as while",
+        line=16,
+        grade="confirmed",
+        before=_CASE.replace("    for start in LOOP(0, K, BK):", "    start = 0\n    while start < K:").replace(
+            "    tl.store(c_ptr", "        start += BK\n    tl.store(c_ptr"
+        ),
         after=_CASE.replace("LOOP", "range"),
     ),
     Example(title="a plain product loop", before=_CASE.replace("LOOP", "range")),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from leadline.model import Hypothesis, Option, Probe
+from leadline.model import Hypothesis, Option, Probe, ProbeOutcome
 from leadline.rules.base import Rule, View, located, metric
 from leadline.rules.grid.work import launched, resident, threads
 from leadline.rules.tile.examples.low_occupancy import EXAMPLES
@@ -19,7 +19,8 @@ class LowOccupancy(Rule):
         While the block waits for its loads nothing else runs, and at its end the multiprocessor is empty until the next one has loaded.
 
     How it is proved
-        Registers and shared memory from the assembler; with fewer registers (more warps, a smaller tile) more blocks fit.
+        Registers and shared memory from the assembler; compiled for more warps it takes fewer registers a thread, and then more warps
+        fit on a multiprocessor. Fewer registers that hold no more warps prove nothing.
 
     Rewrite and its safety
         None of its own: tile-too-large and register-spill change the tile.
@@ -87,3 +88,31 @@ class LowOccupancy(Rule):
                 stage="sass",
                 launch=hypothesis.launch,
             )
+
+    def conclude(self, view: View, hypothesis: Hypothesis, outcomes: tuple[ProbeOutcome, ...]) -> Hypothesis:
+        """Confirms only where the registers of the probe let more warps reside than now; else the finding stays as it is."""
+        launch = next((x for x in view.launches if x.index == hypothesis.launch), None)
+        compiled = view.compiled.get(hypothesis.launch)
+        if launch is None or compiled is None or compiled.error:
+            return hypothesis
+        smem, warps = compiled.resources.smem, launch.option("num_warps", 4)
+        now = resident_warps(view, compiled.resources.registers, smem, warps)
+        fuller = tuple(
+            o
+            for o in outcomes
+            for fact in o.probe.grants
+            if isinstance(fact, Option) and isinstance(o.after, int)
+            if resident_warps(view, o.after, smem, fact.value) > now
+        )
+        return super().conclude(view, hypothesis, fuller) if fuller else hypothesis
+
+
+def resident_warps(view: View, registers: int, smem: int, warps: int) -> int:
+    """Warps that one multiprocessor holds of blocks of `warps` warps with so many registers a thread and bytes of shared memory."""
+    ceilings = view.ceilings
+    blocks = min(32, (ceilings.threads_per_sm if ceilings else 2048) // (32 * warps))
+    if registers:
+        blocks = min(blocks, (ceilings.regs_per_sm if ceilings else 65536) // (-(-registers * 32 // 256) * 256 * warps))
+    if smem:
+        blocks = min(blocks, (ceilings.smem_per_sm if ceilings else 228 * 1024) // (smem + 1024))
+    return blocks * warps
