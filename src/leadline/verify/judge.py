@@ -250,7 +250,10 @@ def _compiles(request: JudgeRequest, workers: Processes, trial: _Trial) -> None:
         path = Path(folder) / Path(request.case.path).name
         path.write_text(request.candidate, encoding="utf-8")
         path.chmod(0o400)
-        case = msgspec.structs.replace(request.case, path=str(path), source=request.candidate)
+        # A candidate may leave the case's functions out (load_launch asks for the wrapper alone): they are the original's anyway.
+        partial = "def make_inputs" not in request.candidate or "CASES" not in request.candidate
+        case_file = request.case.case_file or (request.case.path if partial else "")
+        case = msgspec.structs.replace(request.case, path=str(path), source=request.candidate, case_file=case_file)
         try:
             ask = TraceRequest(case=case, case_name=name, target=request.target)
             trace = workers.compile.call("leadline.ingest.dry:trace", ask, Trace, timeout=request.timeout_s)
