@@ -33,7 +33,9 @@ def call(command: list[str], timeout: float) -> tuple[dict | None, str, float]:
 
 def verdict_of(run: dict | None) -> dict | None:
     """The final judgement of a run: the last round against the original."""
-    rounds = [r for r in (run or {}).get("rounds", []) if r["rewrite"] == "final" or (len(run["rounds"]) == 1 and run["command"] == "verify")]
+    rounds = [
+        r for r in (run or {}).get("rounds", []) if r["rewrite"] == "final" or (len(run["rounds"]) == 1 and run["command"] == "verify")
+    ]
     return rounds[-1] if rounds else None
 
 
@@ -48,15 +50,22 @@ def one(row: dict, args: argparse.Namespace) -> dict:
     out.parent.mkdir(parents=True, exist_ok=True)
     numerics = ["--allow-numerics"] if args.numerics else []
     first = ["--first-call"] if set(row["causes"]) == {"recompile_per_shape"} else []  # what is published there is the first call
-    ours, trouble, seconds = call([*tool, "optimize", str(slow), "--budget", args.budget, *numerics, "-o", str(out), "--json"], args.timeout)
-    fix, fix_trouble, _ = call([*tool, "verify", str(slow), str(fixed), *first, "--allow-numerics", "--json"], args.timeout)
-    mine, theirs = verdict_of(ours), verdict_of(fix)
-    known = theirs["speedup"]["mid"] if theirs and theirs["speedup"] else row["h200"]["gain"]
+    ours, trouble, seconds = call(
+        [*tool, "optimize", str(slow), "--budget", args.budget, *numerics, "-o", str(out), "--json"], args.timeout
+    )
+    mine = verdict_of(ours)
+    if row["id"] in args.kept:  # judged before, by the same judge on the same device and versions
+        known, known_verdict = args.kept[row["id"]]["known_fix"], args.kept[row["id"]]["known_fix_verdict"]
+    else:
+        fix, fix_trouble, _ = call([*tool, "verify", str(slow), str(fixed), *first, "--allow-numerics", "--json"], args.timeout)
+        theirs = verdict_of(fix)
+        known = theirs["speedup"]["mid"] if theirs and theirs["speedup"] else row["h200"]["gain"]
+        known_verdict = f"{theirs['verdict']}: {theirs['reason']}" if theirs else fix_trouble
     reached = gain(mine)
     details = (mine or {}).get("details") or {}
     return {
         "id": row["id"], "initial_us": sum((details.get("original_us") or {}).values()) or None, "known_fix": known,
-        "known_fix_verdict": f"{theirs['verdict']}: {theirs['reason']}" if theirs else fix_trouble,
+        "known_fix_verdict": known_verdict,
         "published_gain": row["h200"]["gain"], "ours": reached, "interval": (mine or {}).get("speedup"),
         "verdict": f"{mine['verdict']}: {mine['reason']}" if mine else (trouble or "no rewrite was accepted"),
         "share": math.log(reached) / math.log(known) if known > 1.02 else None,
@@ -78,8 +87,10 @@ def main() -> None:
     parser.add_argument("--budget", default="60s")
     parser.add_argument("--timeout", type=float, default=280)
     parser.add_argument("--leadline", default="leadline")
-    parser.add_argument("--numerics", action="store_true", help="pass --allow-numerics: sums may be reassociated within the judge's error bound")
+    parser.add_argument("--numerics", action="store_true", help="pass --allow-numerics (reassociated sums)")
+    parser.add_argument("--known", type=pathlib.Path, help="take the known fixes' gains from this earlier results file")
     args = parser.parse_args()
+    args.kept = {e["id"]: e for e in json.loads(args.known.read_text())["results"]} if args.known else {}
     rows = [r for r in json.loads((args.cases / "labels.json").read_text()) if not args.only or r["id"] in args.only.split(",")]
     results: dict[str, dict] = {}
     with cf.ThreadPoolExecutor(args.jobs) as pool:
@@ -89,9 +100,13 @@ def main() -> None:
             print(f"{entry['id']:16s} fix {entry['known_fix']:6.2f}x  ours {entry['ours']:6.2f}x  share "
                   f"{'-' if entry['share'] is None else format(entry['share'], '5.2f')}  {entry['seconds']:5.0f} s  "
                   f"{', '.join(entry['titles'])[:90]}  [{entry['verdict'][:60]}]", flush=True)  # fmt: skip
-            body = {"date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "host_cores": os.cpu_count(),
-                        "command": f"python benchmarks/pairs.py CASES -o {args.output.name} --budget {args.budget}{flag}",
-                        "results": [results[k] for k in sorted(results)]}  # fmt: skip
+            flag = (" --numerics" if args.numerics else "") + (f" --known {args.known.name}" if args.known else "")
+            body = {
+                "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "host_cores": os.cpu_count(),
+                "command": f"python benchmarks/pairs.py CASES -o {args.output.name} --budget {args.budget}{flag}",
+                "results": [results[k] for k in sorted(results)],
+            }
             args.output.write_text(json.dumps(body, indent=1))
     shares = [e["share"] for e in results.values() if e["share"] is not None]
     print(f"{sum(s >= 0.8 for s in shares)} of {len(shares)} reach 80 % of the known fix's log-gain; "
