@@ -25,7 +25,7 @@ lint: setup
 	$(BIN)/ruff check src tests benchmarks
 
 types: setup
-	$(BIN)/pyright
+	$(BIN)/pyright -p pyproject.toml
 
 architecture: setup
 	$(BIN)/lint-imports
