@@ -295,7 +295,8 @@ def round_rows(run: Run) -> list[RoundRow]:
         else:
             title = r.hypothesis or r.rewrite
         parent = "original" if r.parent == 0 else f"round {r.parent}"
-        rows.append(RoundRow(str(r.round), parent, title, r.verdict, interval(value) if value else NOT_MEASURED, r.reason))
+        reason = f"{r.reason}; {r.observed}" if r.observed else r.reason
+        rows.append(RoundRow(str(r.round), parent, title, r.verdict, interval(value) if value else NOT_MEASURED, reason))
     return rows
 
 
