@@ -1,5 +1,6 @@
 """Turns a diagnosis into what a run stores: findings, evidence by id, rewrites by id with their diffs."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -12,6 +13,7 @@ from leadline.rules.editing import unified_diff
 LINE_COUNTERS = (
     "global.load.bits", "global.store.bits", "async_copy", "mma.version", "convert_layout", "barrier", "spill", "atomic", "fp64", "int_div",
 )  # fmt: skip
+MACHINE_NOTE = re.compile(r"\w+=")  # "name=value": what a rule keeps for its own later steps
 MOST_UNCITED = 60  # steps and messages of one launch that are kept although no finding cites them
 
 
@@ -67,7 +69,7 @@ def findings(diagnosis: Diagnosis, original: str, path: str, numbered: Numbered)
                 kernel=h.kernel,
                 launch=h.launch,
                 key=h.key,
-                why=" ".join(h.notes),
+                why=" ".join(note for note in h.notes if not MACHINE_NOTE.match(note)),
                 evidence=numbered.add_all(h.facts),
                 against=numbered.add_all(h.counter),
                 rewrite=rewrites[0] if rewrites else "",

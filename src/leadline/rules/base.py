@@ -237,6 +237,11 @@ def refuted(hypothesis: Hypothesis, reason: str, *facts: Evidence) -> Hypothesis
     return msgspec.structs.replace(hypothesis, refuted=reason, counter=_joined(hypothesis.counter, facts))
 
 
+def weakened(hypothesis: Hypothesis, *facts: Evidence) -> Hypothesis:
+    """The hypothesis with evidence against it (each fact once) that does not refute it."""
+    return msgspec.structs.replace(hypothesis, counter=_joined(hypothesis.counter, facts))
+
+
 def _joined(known: tuple[Evidence, ...], new: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     return (*known, *(fact for i, fact in enumerate(new) if fact not in known and fact not in new[:i]))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from leadline.model import Constant, Hypothesis, KernelFacts, Launch, Option, Probe, Rewrite, SourceEdit
-from leadline.rules.base import Rule, View, located, metric, raised
+from leadline.rules.base import Rule, View, located, metric, raised, weakened
 from leadline.rules.grid.work import launched, numbers, threads
 from leadline.rules.tile.examples.tile_too_large import EXAMPLES
 from leadline.rules.tile.padding import Padding, fitted, padding, padding_gain
@@ -142,7 +142,7 @@ class TileTooLarge(Rule):
             return raised(msgspec.structs.replace(hypothesis, estimate=capped), "located", fact)
         # The compiler found room for the tile: only the padding is left.
         capped = msgspec.structs.replace(hypothesis.estimate, low=1.0, high=min(hypothesis.estimate.high, 1.04))
-        return msgspec.structs.replace(hypothesis, estimate=capped, counter=(*hypothesis.counter, fact))
+        return weakened(msgspec.structs.replace(hypothesis, estimate=capped), fact)
 
     def _explained(self, view: View, launch: Launch, hypothesis: Hypothesis, name: str) -> Hypothesis:
         """The estimate from the machine code, and the registers and instructions that the padded block takes."""
