@@ -65,25 +65,27 @@ class Gatherer(Protocol):
 
 
 class Workers:
-    """The three processes of a session, started when first used, shared by all rounds."""
+    """The processes of a session, started when first used, shared by all rounds."""
 
     def __init__(self, *, folder: str, device: bool, home: str | os.PathLike[str] = ".") -> None:
         # A candidate is written elsewhere than the user's file, but imports its neighbours all the same.
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH", "")]))
         common = {"PYTHONPATH": path, "TRITON_DEFAULT_FP_FUSION": "1"}
         self.compile = Worker("compile", environment=common)
+        # The judge repairs the interpreter and runs candidates in its process; addresses are sampled in another, which nothing has touched.
         self.interpret = Worker("interpret", environment={**common, "TRITON_INTERPRET": "1"})
+        self.sample = Worker("sample", environment={**common, "TRITON_INTERPRET": "1"})
         self.device = Worker("device", environment=common) if device else None
         self._common, self._home, self.folder, self.waited_s = common, home, folder, 0.0
 
     def wake(self, case: KernelCase) -> None:
-        """Let the interpreter's process import torch while the compiler's does: together they take as long as one."""
+        """Let the sampler's process import torch while the compiler's does: together they take as long as one."""
         threading.Thread(target=self._wake, args=(case,), daemon=True).start()
 
     def _wake(self, case: KernelCase) -> None:
         nothing = SampleRequest(case=case, launches=())
         with contextlib.suppress(LeadlineError):  # whoever needs the worker meets the same error and reports it
-            self.interpret.call("leadline.collect.sampling:sample", nothing, tuple[LaunchSample, ...], timeout=60)
+            self.sample.call("leadline.collect.sampling:sample", nothing, tuple[LaunchSample, ...], timeout=60)
 
     def fresh(self) -> Worker:
         """A device worker that shares nothing with the others, for timing first calls."""
@@ -101,7 +103,7 @@ class Workers:
             yield
 
     def close(self) -> None:
-        for worker in (self.compile, self.interpret, self.device):
+        for worker in (self.compile, self.interpret, self.sample, self.device):
             if worker is not None:
                 worker.close()
 
@@ -153,7 +155,7 @@ class LiveGatherer:
     def samples(self, launches: tuple[Launch, ...]) -> tuple[LaunchSample, ...] | Unavailable:
         request = SampleRequest(case=self.case, launches=launches)
         try:
-            return self.workers.interpret.call("leadline.collect.sampling:sample", request, tuple[LaunchSample, ...], timeout=60)
+            return self.workers.sample.call("leadline.collect.sampling:sample", request, tuple[LaunchSample, ...], timeout=60)
         except WorkerError as error:
             return Unavailable(what="addresses of sampled programs", reason=error.what, remedy="see leadline doctor")
         except KernelError as error:
