@@ -333,7 +333,7 @@ def test_verify_is_the_judge_alone(monkeypatch: pytest.MonkeyPatch, tmp_path) ->
     for name in ("one", "two"):
         (tmp_path / f"{name}.py").write_text(f"{name}\n")
     run = pipeline.verify(VerifyOptions(old="/k.py", new=str(tmp_path / "one.py"), first_call=True, allow_numerics=True))
-    assert [(r.hypothesis, r.verdict) for r in run.rounds] == [("one.py is faster and correct", "accepted")]
+    assert [(r.hypothesis, r.verdict) for r in run.rounds] == [("the candidate one.py", "accepted")]
     assert (run.best, session.diagnosed, judge.asked[0].compile_cost, judge.asked[0].allow_numerics) == ("one\n", [], True, True)
     assert pipeline.verify(VerifyOptions(old="/k.py", new=str(tmp_path / "two.py"), case="other")).best == ""
     assert [r.cases for r in judge.asked] == [(), ("other",)]

@@ -157,7 +157,7 @@ def test_amounts_are_whole_where_they_are():
 
 def verified(verdict: str, *checks: Check, rewrite: str = "some/new.py", **fields) -> Run:
     details = Verdict(outcome=verdict, reason="", checks=checks, **fields)
-    entry = Round(round=1, parent=0, hypothesis="new.py is faster and correct", rewrite=rewrite, verdict=verdict, details=details)
+    entry = Round(round=1, parent=0, hypothesis="the candidate new.py", rewrite=rewrite, verdict=verdict, details=details)
     return Run(command="verify", rounds=(entry,), best_diff="-a\n+b\n")
 
 
