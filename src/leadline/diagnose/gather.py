@@ -4,7 +4,6 @@ The engine sees only the `Gatherer` protocol, so recorded evidence can stand in 
 """
 
 import contextlib
-import importlib.metadata
 import os
 import threading
 import time
@@ -120,7 +119,7 @@ class LiveGatherer:
     def __init__(self, case: KernelCase, workers: Workers, store: Store, *, target: str, versions: dict[str, str]) -> None:
         self.case, self.workers, self.store, self.target = case, workers, store, target
         self.backend: Backend = select(target)
-        self._versions = content_hash({**versions, "leadline": importlib.metadata.version("leadline")})
+        self._versions = content_hash({**versions, "leadline": _code()})
         self._device_ceilings: Ceilings | None = None
         self._case_name = ""  # the case being diagnosed: the first one traced
         self._trace: Trace | None = None  # its launches, as traced
@@ -227,3 +226,14 @@ class LiveGatherer:
         if not getattr(answer, "error", ""):  # what failed may be mended tomorrow, by an update of the compiler's surroundings or ours
             self.store.remember(key, msgspec.msgpack.encode(answer))
         return answer
+
+
+@cache
+def _code() -> str:
+    """What our own answers depend on: the texts of the packages that compile and read the compiler.
+
+    A version number would not do for a checkout that is being worked on.
+    """
+    package = Path(__file__).parent.parent
+    files = sorted(f for room in ("backends", "ir", "model") for f in (package / room).rglob("*.py"))
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
