@@ -4,10 +4,12 @@ The engine sees only the `Gatherer` protocol, so recorded evidence can stand in 
 """
 
 import contextlib
+import hashlib
 import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
 
