@@ -1,8 +1,9 @@
-"""What devices can do, from vendors' data sheets: stands in until a device has been measured.
+"""What devices can do, before one has been measured: stand-ins, always marked as predicted.
 
-Rates are what good kernels reach, not the printed peaks: about 80-90 % of the printed memory bandwidth for a copy, about 75 % of the
-printed dense tensor rate for a large matrix product. L2 rates are not printed: about 1.8 times the
-memory's on Hopper (what large matrix products draw there), and in proportion elsewhere.
+The peaks are the vendors' published figures as commonly quoted, not checked against the sheets again. The rates are what good kernels
+are expected to reach: 80-90 % of the memory bandwidth for a copy, about 75 % of the dense tensor rate for a large matrix product. L2
+rates are not published; that of cuda:90 was fitted to timings of some twenty kernels on an H200, the others are in proportion. Only
+cuda:90 has met a device (H200, torch 2.11, 2026-12-02: a large copy moved 4.26e12 B/s).
 """
 
 from leadline.errors import UsageError
